@@ -1,0 +1,32 @@
+# One environment in .venv, made once: the stamp is newer than what decides its contents.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint clean
+.DEFAULT_GOAL := demo
+
+demo: $(STAMP)  ## serve the demo checkpoint, stream a sentence into demo.wav and demo.mp3
+	@$(BIN)/voxcpm-triton demo
+
+test: lint  ## lint, types, then the whole suite with a real tritonserver
+	@$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.wav demo.mp3
+
+$(STAMP): pyproject.toml setup.py constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' || { \
+	  echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1 || true); Python 3.10, 3.11 or 3.12 is needed:" \
+	       "make PYTHON=python3.11" >&2; exit 1; }
+	@rm -f $@
+	@$(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing into $(VENV) (a few minutes, once) ..."
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[server,test]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps voxcpm
+	@touch $@

@@ -1,0 +1,171 @@
+"""Correctness on a CUDA device, in one call: `python benchmarks/gpu_check.py`.
+
+Builds checkpoints of its own, checks that CUDA gives what the CPU gives, that the engine's laws hold there, and
+that the released sizes load and run. Prints a line per check with the measured figure and its limit; exit code 1
+when one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
+
+from tests.engine.harness import SMALL, Harness, Received  # noqa: E402
+from tests.engine.requests import crowd  # noqa: E402
+from voxcpm_core.checkpoint.random_init import make_checkpoint  # noqa: E402
+from voxcpm_core.checkpoint.releases import RELEASES  # noqa: E402
+from voxcpm_core.config import EngineConfig  # noqa: E402
+from voxcpm_core.kernels.noise import philox_normal  # noqa: E402
+from voxcpm_core.types import SamplingParams, SpeechRequest  # noqa: E402
+
+CUDA = torch.device("cuda")
+CROWD_SIZE = 16
+FULL_SIZE_STREAMS = (1, 8)
+FULL_SIZE_PATCHES = 20
+HBM_GB_PER_S = {"NVIDIA H100 80GB HBM3": 3350.0, "NVIDIA H200": 4800.0}  # by the vendor's data sheets
+
+
+class Report:
+    def __init__(self) -> None:
+        self.num_failed = 0
+
+    def check(self, name: str, value: float, limit: float) -> None:
+        """A figure that must not exceed its limit."""
+        passed = value <= limit
+        self.num_failed += not passed
+        print(f"{'ok  ' if passed else 'FAIL'} {name}: {value:.2e} (limit {limit:.0e})", flush=True)
+
+
+def largest_difference(left: list[Received], right: list[Received]) -> float:
+    """Over latents and audio; infinite when lengths or reasons differ."""
+    worst = 0.0
+    for one, other in zip(left, right, strict=True):
+        if one.finish_reason != other.finish_reason or len(one.patches) != len(other.patches):
+            return float("inf")
+        worst = max(worst, float(np.abs(one.latents - other.latents).max()))
+        if one.patches[0].audio is not None:
+            worst = max(worst, float(np.abs(one.audio - other.audio).max()))
+    return worst
+
+
+def run_all(harness: Harness, requests: list[SpeechRequest], together: bool) -> list[Received]:
+    if not together:
+        return [harness.run(request) for request in requests]
+    received = [harness.add(request) for request in requests]
+    harness.drain()
+    return received
+
+
+def check_noise(report: Report) -> None:
+    seeds, patches = torch.arange(64) * 2**40 - 5, torch.arange(64)
+    on_cpu = philox_normal(seeds, patches, 256)
+    on_cuda = philox_normal(seeds.to(CUDA), patches.to(CUDA), 256).cpu()
+    report.check("noise, CUDA against CPU", float((on_cpu - on_cuda).abs().max()), 1e-5)
+
+
+def check_laws(report: Report, generation: str, root: Path) -> None:
+    folder = root / generation
+    make_checkpoint(folder, size="tiny", generation=generation, seed=0, dtype="float32")
+    requests = crowd(CROWD_SIZE, reference=generation == "2")
+    on_cpu = run_all(Harness(folder), requests, together=False)
+    cuda: dict[str, Harness] = {}
+    for run_ahead in ("on", "off"):
+        cuda[run_ahead] = Harness(folder, dataclasses.replace(SMALL, run_ahead=run_ahead), device=CUDA)
+    alone = run_all(cuda["off"], requests, together=False)
+    name = f"VoxCPM{generation} tiny fp32,"
+    report.check(f"{name} CUDA against CPU", largest_difference(alone, on_cpu), 1e-4)
+    crowded = run_all(cuda["off"], requests, together=True)
+    report.check(f"{name} alone against crowd", largest_difference(alone, crowded), 1e-5)
+    ahead = run_all(cuda["on"], requests, together=True)
+    report.check(f"{name} run-ahead against lock-step", largest_difference(ahead, crowded), 1e-6)
+    bf16 = Harness(folder, dataclasses.replace(SMALL, dtype="bfloat16", run_ahead="on"), device=CUDA)
+    finite = all(np.isfinite(received.latents).all() for received in run_all(bf16, requests, together=True))
+    report.check(f"{name[:-6]} bf16, streams that are not finite", float(not finite), 0)
+
+
+def bytes_per_step(generation_harness: Harness) -> float:
+    """Weight bytes that one step of any batch must read: LMs and local encoder once, the DiT nine times."""
+    total = 0.0
+    for name, tensor in named_weights(generation_harness):
+        total += tensor.numel() * tensor.element_size() * (9 if name == "dit" else 1)
+    return total
+
+
+def named_weights(harness: Harness) -> list[tuple[str, torch.Tensor]]:
+    model = harness.core.runner.model
+    stacks = {"base": model.language_model.base, "residual": model.language_model.residual,
+              "encoder": model.local_encoder.stack, "dit": model.dit.stack}
+    return [
+        (name, weight)
+        for name, stack in stacks.items()
+        for layer in stack.layers
+        for weight in (layer.qkv.weight, layer.o.weight, layer.gate_up.weight, layer.down.weight)
+    ]
+
+
+def check_release(report: Report, generation: str, root: Path) -> None:
+    folder = root / f"full-{generation}"
+    make_checkpoint(folder, size=generation, seed=0)
+    config = EngineConfig(max_running=max(FULL_SIZE_STREAMS), max_model_len=1024)
+    start = time.monotonic()
+    harness = Harness(folder, config, device=CUDA)
+    print(f"     VoxCPM{generation} full size, bf16: loaded in {time.monotonic() - start:.1f} s, "
+          f"{torch.cuda.memory_allocated() / 2**30:.1f} GiB allocated", flush=True)
+    params = SamplingParams(max_length=FULL_SIZE_PATCHES, ignore_stop=True, seed=1)
+    request = SpeechRequest(target_text="hello the world " * 8, params=params)
+    for num_streams in FULL_SIZE_STREAMS:
+        received = [harness.add(request) for _ in range(num_streams)]
+        step_ms = timed_steps(harness.core.step, lambda: harness.core.has_work)
+        finite = all(np.isfinite(stream.audio).all() for stream in received)
+        report.check(f"VoxCPM{generation} full size, {num_streams} streams, not finite", float(not finite), 0)
+        floor_ms = bytes_per_step(harness) / HBM_GB_PER_S.get(torch.cuda.get_device_name(), float("nan")) / 1e6
+        print(f"     VoxCPM{generation} eager, {num_streams} streams: {step_ms:.1f} ms a step, "
+              f"{100 * floor_ms / step_ms:.0f} % of the bandwidth limit ({floor_ms:.2f} ms)", flush=True)
+
+
+def timed_steps(step: Callable[[], None], has_work: Callable[[], bool]) -> float:
+    """Median wall time of the steps, in ms."""
+    times = []
+    while has_work():
+        start = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(times)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", nargs="*", default=list(RELEASES), help="released sizes to load and run")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("no CUDA device", file=sys.stderr)
+        return 1
+    # The package's matrix products are exact fp32 where the model is fp32.
+    torch.backends.cuda.matmul.allow_tf32 = False
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}")
+    report = Report()
+    with tempfile.TemporaryDirectory() as scratch:
+        check_noise(report)
+        for generation in RELEASES:
+            check_laws(report, generation, Path(scratch))
+        for generation in arguments.sizes:
+            check_release(report, generation, Path(scratch))
+            torch.cuda.empty_cache()
+    print("all checks passed" if not report.num_failed else f"{report.num_failed} checks FAILED")
+    return min(report.num_failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""Client of VoxCPM on Triton: streamed speech in a few lines, with tritonclient and numpy alone."""
+
+from voxcpm_client import errors
+from voxcpm_client.client import Client
+from voxcpm_client.errors import VoxError
+from voxcpm_client.functions import astream, asynthesize, stream, synthesize
+from voxcpm_client.types import Chunk, Speech, SpeechOptions
+
+__all__ = [
+    "Chunk",
+    "Client",
+    "Speech",
+    "SpeechOptions",
+    "VoxError",
+    "astream",
+    "asynthesize",
+    "errors",
+    "stream",
+    "synthesize",
+]

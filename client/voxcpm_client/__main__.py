@@ -1,0 +1,5 @@
+"""`python -m voxcpm_client` is `voxcpm-triton`."""
+
+from voxcpm_client.cli.app import main
+
+main()

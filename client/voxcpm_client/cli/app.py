@@ -1,0 +1,36 @@
+"""The commands, and errors as one line."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from voxcpm_client.cli.checkpoints import convert, make_checkpoint
+from voxcpm_client.cli.demo import demo
+from voxcpm_client.cli.say import say
+from voxcpm_client.cli.serve import serve
+from voxcpm_client.errors import VoxError
+from voxcpm_client.server import ServerError
+
+app = typer.Typer(
+    name="voxcpm-triton",
+    help="VoxCPM text-to-speech on Triton Inference Server.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command(context_settings={"allow_extra_args": True})(serve)
+app.command()(say)
+app.command()(demo)
+app.command("make-checkpoint")(make_checkpoint)
+app.command()(convert)
+
+
+def main() -> None:
+    """Run the command line; an expected failure is one line on stderr and exit status 1."""
+    try:
+        app()
+    except (VoxError, ServerError, OSError, ValueError) as error:
+        print(f"voxcpm-triton: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,68 @@
+"""From Triton's responses of one stream to chunks, checked against the contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritonclient.grpc import InferResult, service_pb2
+
+from voxcpm_client.errors import StreamBroken, VoxError, error_from_message
+from voxcpm_client.types import Chunk
+
+
+class StreamReader:
+    """Takes the responses of one request in order; `close` when the stream has ended.
+
+    An error of the server is kept until then: it ends the stream anyway, and a call that is cancelled while the server
+    completes it can stay behind in old servers (2.51) and block the unloading of the model.
+    """
+
+    def __init__(self) -> None:
+        self._error: VoxError | None = None
+        self._next_index = 0
+        self._saw_last = False
+
+    def feed(self, response: service_pb2.ModelStreamInferResponse) -> Chunk | None:
+        """The chunk in a response; None for an error and for a bare FINAL. Raises StreamBroken for a wrong chunk."""
+        if response.error_message:
+            self._error = self._error or error_from_message(response.error_message)
+        if self._error is not None or not response.infer_response.outputs:
+            return None
+        chunk = _chunk(InferResult(response.infer_response))
+        self._check(chunk)
+        return chunk
+
+    def close(self) -> None:
+        """Say that no response will follow. Raises the server's error, or StreamBroken without a last chunk."""
+        if self._error is not None:
+            raise self._error
+        if not self._saw_last:
+            raise StreamBroken(f"the stream ended after {self._next_index} chunks, before its last one")
+
+    def _check(self, chunk: Chunk) -> None:
+        if self._saw_last:
+            raise StreamBroken(f"chunk {chunk.index} came after the last one")
+        if chunk.index != self._next_index:
+            raise StreamBroken(f"chunk {chunk.index} came where chunk {self._next_index} was due")
+        self._next_index += 1
+        self._saw_last = chunk.is_last
+
+
+def _chunk(result: InferResult) -> Chunk:
+    def value(name: str) -> Any:
+        array = result.as_numpy(name)
+        if array is None or array.shape != (1,):
+            raise StreamBroken(f"the server's output {name!r} is missing or is not one element")
+        return array[0]
+
+    return Chunk(
+        audio=value("audio"),
+        index=int(value("chunk_index")),
+        num_samples=int(value("num_samples")),
+        sample_rate=int(value("sample_rate")),
+        is_last=bool(value("is_last")),
+        finish_reason=value("finish_reason").decode(),
+        seed=int(value("seed")),
+        request_id=value("request_id").decode(),
+        latents=result.as_numpy("latents"),
+    )

@@ -1,0 +1,96 @@
+"""From Python values to one ModelInferRequest. Only what was given becomes an input."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from tritonclient.grpc import service_pb2
+
+from voxcpm_client.errors import InvalidParameter
+
+DEFAULT_FORMAT = "pcm_s16le"
+
+
+def build_request(
+    model: str, text: str, request_id: str, timeout_s: float | None, options: Mapping[str, Any]
+) -> service_pb2.ModelInferRequest:
+    """The request for one utterance.
+
+    `timeout_s` bounds the time in Triton's queue. Raises TypeError for an unknown option, InvalidParameter for a value
+    that its type cannot hold and OSError for an audio file that cannot be read.
+    """
+    request = service_pb2.ModelInferRequest(model_name=model, id=request_id)
+    request.parameters["triton_enable_empty_final_response"].bool_param = True
+    if timeout_s is not None:
+        request.parameters["timeout"].int64_param = round(timeout_s * 1e6)
+    _add(request, "target_text", "BYTES", [1], _element(text.encode()))
+    for name, value in options.items():
+        if name not in _ADDERS:
+            raise TypeError(f"unknown option {name!r}; known: {', '.join(sorted(_ADDERS))}")
+        if value is not None:
+            _ADDERS[name](request, name, value)
+    return request
+
+
+def _add(request: service_pb2.ModelInferRequest, name: str, datatype: str, shape: list[int], raw: bytes) -> None:
+    request.inputs.add(name=name, datatype=datatype, shape=shape)
+    request.raw_input_contents.append(raw)
+
+
+def _element(data: bytes) -> bytes:
+    """One element of a BYTES tensor on the wire: its length, then itself."""
+    return struct.pack("<I", len(data)) + data
+
+
+def _add_text(request: service_pb2.ModelInferRequest, name: str, value: str) -> None:
+    _add(request, name, "BYTES", [1], _element(value.encode()))
+
+
+def _add_audio(request: service_pb2.ModelInferRequest, name: str, value: bytes | str | os.PathLike[str]) -> None:
+    if not isinstance(value, bytes):
+        with open(value, "rb") as file:
+            value = file.read()
+    _add(request, name, "BYTES", [1], _element(value))
+
+
+def _add_latents(request: service_pb2.ModelInferRequest, name: str, value: Any) -> None:
+    array = np.ascontiguousarray(value, dtype="<f4")
+    _add(request, name, "FP32", list(array.shape), array.tobytes())
+
+
+def _scalar(datatype: str, layout: str) -> Callable[[service_pb2.ModelInferRequest, str, Any], None]:
+    def add(request: service_pb2.ModelInferRequest, name: str, value: Any) -> None:
+        try:
+            raw = struct.pack(layout, value)
+        except (struct.error, OverflowError):
+            raise InvalidParameter(f"{name}: {value!r} does not fit {datatype}") from None
+        _add(request, name, datatype, [1], raw)
+
+    return add
+
+
+_int32 = _scalar("INT32", "<i")
+_float32 = _scalar("FP32", "<f")
+_bool = _scalar("BOOL", "<?")
+
+_ADDERS: dict[str, Callable[[service_pb2.ModelInferRequest, str, Any], None]] = {
+    "format": _add_text,
+    "prompt_audio": _add_audio,
+    "prompt_text": _add_text,
+    "prompt_latents": _add_latents,
+    "reference_audio": _add_audio,
+    "reference_latents": _add_latents,
+    "cfg_value": _float32,
+    "temperature": _float32,
+    "inference_timesteps": _int32,
+    "min_length": _int32,
+    "max_length": _int32,
+    "length_cap": _bool,
+    "ignore_stop": _bool,
+    "seed": _scalar("INT64", "<q"),
+    "return_latents": _bool,
+}

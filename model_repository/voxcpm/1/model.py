@@ -1,0 +1,28 @@
+"""VoxCPM text-to-speech as a decoupled Triton model; everything is in `voxcpm_core.serving`."""
+
+import os
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """One instance: one engine on one device."""
+
+    def initialize(self, args):
+        # Triton also imports this file to complete the configuration, when torch is not wanted yet.
+        try:
+            from voxcpm_core.errors import CheckpointError, ConfigError
+            from voxcpm_core.serving.startup import start
+        except ModuleNotFoundError as error:
+            message = f"{error}: install voxcpm-triton for the Python that Triton's Python backend runs"
+            raise pb_utils.TritonModelException(message) from None
+        try:
+            self._adapter = start(args, pb_utils, os.environ)
+        except (CheckpointError, ConfigError) as error:
+            raise pb_utils.TritonModelException(str(error)) from None
+
+    def execute(self, requests):
+        self._adapter.execute(requests)
+
+    def finalize(self):
+        self._adapter.close()

@@ -1,0 +1,32 @@
+"""Running the command line as a user does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "voxcpm_client"]
+LIMIT_S = 120
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """This process's environment without settings of a model, and with the checkout importable."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("VOXCPM_")}
+    return {**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'client'}", "COLUMNS": "120", **extra}
+
+
+@pytest.fixture
+def cli() -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """`cli("say", ...)` runs `voxcpm-triton say ...` to its end."""
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+        command = [*COMMAND, *map(str, arguments)]
+        return subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, timeout=LIMIT_S)
+
+    return run

@@ -1,0 +1,37 @@
+"""`make-checkpoint` and `convert`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Cli = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+@pytest.mark.parametrize(("generation", "architecture"), [("0.5", "voxcpm"), ("2", "voxcpm2")])
+def test_make_checkpoint(cli: Cli, tmp_path: Path, generation: str, architecture: str) -> None:
+    folder = tmp_path / "tiny"
+    done = cli("make-checkpoint", folder, "--size", "tiny", "--generation", generation, "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    assert b"random weights" in done.stdout
+    assert json.loads((folder / "config.json").read_text())["architecture"] == architecture
+
+
+def test_convert(cli: Cli, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    assert cli("make-checkpoint", source, "--generation", "0.5").returncode == 0
+    assert (source / "audiovae.pth").exists()
+    done = cli("convert", source, "--out", target)
+    assert done.returncode == 0, done.stderr
+    assert (target / "audiovae.safetensors").exists()
+
+
+def test_convert_of_nothing_is_one_line(cli: Cli, tmp_path: Path) -> None:
+    done = cli("convert", tmp_path / "nowhere")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert b"nowhere" in done.stderr

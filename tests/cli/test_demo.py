@@ -1,0 +1,28 @@
+"""`demo`, which `make demo` runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from tests.server_process import require_installation
+
+pytestmark = pytest.mark.server
+
+
+def test_demo(cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: Path) -> None:
+    require_installation(dict(os.environ))
+    done = cli("demo", "--folder", tmp_path, "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    wav, mp3 = soundfile.info(tmp_path / "demo.wav"), soundfile.info(tmp_path / "demo.mp3")
+    assert (wav.format, mp3.format) == ("WAV", "MP3")
+    assert wav.samplerate == mp3.samplerate == 48000
+    assert wav.duration == pytest.approx(mp3.duration, abs=0.1)
+    said = done.stdout.decode()
+    for words in ("its weights are random", "TTFA", "RTF", str(tmp_path / "demo.wav"), str(tmp_path / "demo.mp3")):
+        assert words in said

@@ -1,0 +1,81 @@
+"""Error texts become exception classes."""
+
+from __future__ import annotations
+
+import pytest
+
+from voxcpm_client import errors
+from voxcpm_client.errors import error_from_message, error_from_status
+
+CODES = {
+    "INVALID_TEXT": errors.InvalidText,
+    "INVALID_AUDIO": errors.InvalidAudio,
+    "INVALID_LATENTS": errors.InvalidLatents,
+    "INVALID_PARAMETER": errors.InvalidParameter,
+    "CONFLICTING_INPUTS": errors.ConflictingInputs,
+    "TOO_LARGE": errors.TooLarge,
+    "UNKNOWN_VOICE": errors.UnknownVoice,
+    "UNKNOWN_LORA": errors.UnknownLora,
+    "ALREADY_EXISTS": errors.AlreadyExists,
+    "FORBIDDEN": errors.Forbidden,
+    "OVERLOADED": errors.Overloaded,
+    "DRAINING": errors.Draining,
+    "NOT_READY": errors.NotReady,
+    "CANCELLED": errors.Cancelled,
+    "DEADLINE_EXCEEDED": errors.DeadlineExceeded,
+    "INTERNAL": errors.InternalError,
+}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_of_the_contract_has_its_class(code: str) -> None:
+    error = error_from_message(f"[{code}] request r1: some words")
+    assert type(error) is CODES[code]
+    assert error.code == code
+    assert str(error) == f"[{code}] request r1: some words"
+
+
+def test_codes_of_the_engine_are_covered() -> None:
+    from voxcpm_core.errors import ErrorCode
+
+    assert {code.value for code in ErrorCode} <= set(CODES)
+
+
+def test_code_inside_an_ensemble_message() -> None:
+    assert type(error_from_message("in ensemble 'voxcpm_mp3', [TOO_LARGE] request r: text")) is errors.TooLarge
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("Exceeds maximum queue size", errors.Overloaded),
+        ("Request timeout expired", errors.DeadlineExceeded),
+        ("Request for unknown model: 'x' is not found", errors.NotReady),
+        ("Request for unknown model: 'x' has no available versions", errors.NotReady),
+    ],
+)
+def test_known_texts_of_triton(message: str, kind: type[errors.VoxError]) -> None:
+    assert type(error_from_message(message)) is kind
+
+
+def test_unknown_code_is_kept() -> None:
+    error = error_from_message("[BRAND_NEW] request r: words")
+    assert (type(error), error.code) == (errors.VoxError, "BRAND_NEW")
+
+
+def test_retry_after() -> None:
+    assert error_from_message("[DRAINING] request r: shutting down; retry after 250 ms").retry_after_ms == 250
+    assert error_from_message("[DRAINING] request r: shutting down").retry_after_ms is None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        ("UNAVAILABLE", errors.ServerUnavailable),
+        ("DEADLINE_EXCEEDED", errors.DeadlineExceeded),
+        ("CANCELLED", errors.Cancelled),
+        ("INTERNAL", errors.VoxError),
+    ],
+)
+def test_statuses_of_grpc(status: str, kind: type[errors.VoxError]) -> None:
+    assert type(error_from_status(status, "details", "host:1")) is kind

@@ -1,0 +1,40 @@
+"""Values that never reach the wire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from voxcpm_client.errors import InvalidParameter
+from voxcpm_client.request import build_request
+from voxcpm_client.types import SpeechOptions
+
+
+def test_options_and_inputs_agree() -> None:
+    for name in get_type_hints(SpeechOptions):
+        build_request("voxcpm", "text", "", None, {name: None})
+    with pytest.raises(TypeError) as caught:
+        build_request("voxcpm", "text", "", None, {"sedd": 1})
+    known = str(caught.value).split("known: ")[1].split(", ")
+    assert set(known) == set(get_type_hints(SpeechOptions))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("seed", 2**63), ("max_length", 2**31), ("cfg_value", 1e39), ("seed", 1.5), ("inference_timesteps", "ten")],
+)
+def test_values_that_do_not_fit_their_type(name: str, value: object) -> None:
+    with pytest.raises(InvalidParameter, match=name):
+        build_request("voxcpm", "text", "", None, {name: value})
+
+
+def test_missing_audio_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        build_request("voxcpm", "text", "", None, {"prompt_audio": tmp_path / "none.wav"})
+
+
+def test_queue_timeout_only_when_there_is_one() -> None:
+    assert "timeout" not in build_request("voxcpm", "text", "", None, {}).parameters
+    assert build_request("voxcpm", "text", "", 1.5, {}).parameters["timeout"].int64_param == 1_500_000

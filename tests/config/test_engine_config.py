@@ -1,0 +1,33 @@
+"""Settings: sources, precedence, and errors that name key, value and what is allowed."""
+
+import pytest
+
+from voxcpm_core.config import EngineConfig
+from voxcpm_core.errors import ConfigError
+
+
+def test_environment_wins_over_parameters_and_parameters_over_defaults():
+    config = EngineConfig.from_settings(
+        {"max_running": "8", "max_waiting": "3"}, {"VOXCPM_MAX_RUNNING": "5", "VOXCPM_MODEL": "demo", "HOME": "x"}
+    )
+    assert (config.max_running, config.max_waiting, config.model, config.max_text_tokens) == (5, 3, "demo", 1000)
+
+
+def test_an_empty_value_means_the_default():
+    assert EngineConfig.from_settings({"max_running": ""}, {"VOXCPM_DTYPE": ""}) == EngineConfig()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"max_runing": "8"}, "unknown parameter 'max_runing'.*max_running"),
+        ({"max_running": "many"}, "max_running: expected an integer, got 'many'"),
+        ({"max_running": "0"}, "max_running: expected an integer >= 1, got 0"),
+        ({"max_timesteps": "1"}, "max_timesteps: expected an integer >= 2, got 1"),
+        ({"dtype": "float16"}, "dtype: expected 'float32' or 'bfloat16', got 'float16'"),
+        ({"run_ahead": "maybe"}, "run_ahead: expected 'on', 'off' or 'auto', got 'maybe'"),
+    ],
+)
+def test_bad_settings_are_named(parameters, message):
+    with pytest.raises(ConfigError, match=message):
+        EngineConfig.from_settings(parameters, {})

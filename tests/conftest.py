@@ -1,0 +1,45 @@
+"""Servers shared by the tests. Their logs are kept in pytest's temporary folder and shown when a start fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.server_process import DOUBLE_REPOSITORY, make_server, require_installation
+from voxcpm_client.server import TritonServer
+
+
+@pytest.fixture(scope="session")
+def triton_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """One server with the demo checkpoint for the whole session; `grpc_url` and `http_url` are `host:port`."""
+    require_installation(dict(os.environ))
+    with make_server(tmp_path_factory.mktemp("triton") / "tritonserver.log") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def double_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """One server whose only model, `double`, misbehaves on request."""
+    require_installation(dict(os.environ))
+    log_file = tmp_path_factory.mktemp("double") / "tritonserver.log"
+    with make_server(log_file, repository=DOUBLE_REPOSITORY) as server:
+        yield server
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., TritonServer]]:
+    """Starts servers with other settings: `start_server(VOXCPM_MAX_RUNNING="2")`; all stop when the test ends."""
+    require_installation(dict(os.environ))
+    with ExitStack() as servers:
+        started = 0
+
+        def start(**options: object) -> TritonServer:
+            nonlocal started
+            started += 1
+            return servers.enter_context(make_server(tmp_path / f"tritonserver{started}.log", **options))
+
+        yield start

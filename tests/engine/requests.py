@@ -1,0 +1,39 @@
+"""A mixed crowd of requests, the same for every law test."""
+
+import numpy as np
+
+from voxcpm_core.types import Condition, SamplingParams, SpeechRequest
+
+WORDS = ["hello", "the", "world", "thin", "你好", "世界", "语音合成", "today", "今天天气", "Hello"]
+
+
+def tone(num_samples: int, step: float = 0.05) -> Condition:
+    return Condition(waveform=(0.3 * np.sin(np.arange(num_samples) * step)).astype(np.float32))
+
+
+def crowd(count: int, reference: bool = True) -> list[SpeechRequest]:
+    """Requests that differ in everything that a request can differ in."""
+    rng = np.random.default_rng(7)
+    requests = []
+    for index in range(count):
+        text = " ".join(rng.choice(WORDS, size=rng.integers(1, 6)))
+        params = SamplingParams(
+            cfg_value=float(rng.choice([1.0, 2.0, 3.0])),
+            temperature=float(rng.choice([0.0, 0.7, 1.0])),
+            inference_timesteps=int(rng.choice([4, 10])),
+            min_length=int(rng.integers(0, 4)),
+            max_length=int(rng.integers(1, 12)),
+            seed=int(rng.integers(0, 2**53)),
+        )
+        with_prompt, with_reference = index % 3 == 1, reference and index % 4 == 2
+        requests.append(
+            SpeechRequest(
+                target_text=text,
+                prompt_text="hello" if with_prompt else "",
+                prompt=tone(137 * index) if with_prompt else None,
+                reference=tone(211 * index, 0.11) if with_reference else None,
+                params=params,
+                wants_audio=index % 5 != 4,
+            )
+        )
+    return requests

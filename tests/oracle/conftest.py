@@ -1,0 +1,3 @@
+from tests.oracle.fixtures import official_models, tiny_checkpoints
+
+__all__ = ["official_models", "tiny_checkpoints"]

@@ -1,0 +1,156 @@
+"""Laws of the scheduler, over random schedules, without a device."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool
+from voxcpm_core.types import EngineRequest, FinishReason
+
+PAGE_SIZE = 4
+
+
+def make_request(num_prefill=5, max_patches=6, min_length=2, ignore_stop=False) -> EngineRequest:
+    return EngineRequest(
+        request_id="r", token_ids=(1,) * num_prefill, prompt=None, reference=None, num_prefill=num_prefill,
+        max_patches=max_patches, min_length=min_length, ignore_stop=ignore_stop, cfg_value=2.0, temperature=1.0,
+        inference_timesteps=10, seed=0, wants_audio=True,
+    )
+
+
+def make_scheduler(num_slots=4, num_pages=40, max_prefill_tokens=1000) -> Scheduler:
+    return Scheduler(SlotPool(num_slots), PagePool(num_pages, PAGE_SIZE), max_prefill_tokens)
+
+
+@dataclass
+class Run:
+    """Drives a scheduler as the engine does and records what every stream got."""
+
+    scheduler: Scheduler
+    depth: int  # steps that stay in flight: 0 lock-step, 1 run-ahead
+    stop_at: dict[int, int] = field(default_factory=dict)  # stream id -> patch index that the stop head ends
+    patches: dict[int, list[int]] = field(default_factory=dict)
+    reasons: dict[int, FinishReason] = field(default_factory=dict)
+    admitted: list[int] = field(default_factory=list)
+    in_flight: list = field(default_factory=list)
+    num_rows: int = 0
+
+    def step(self) -> bool:
+        plan = self.scheduler.plan()
+        self.scheduler.check_integrity()
+        if plan is not None:
+            self.admitted += [stream.stream_id for stream in plan.prefills]
+            self.num_rows += len(plan.rows)
+            assert len({row.slot for row in plan.rows}) == len(plan.rows)
+            self.in_flight.append(plan.rows)
+        while len(self.in_flight) > (self.depth if plan else 0):
+            self._collect(self.in_flight.pop(0))
+        return plan is not None or bool(self.in_flight)
+
+    def _collect(self, rows):
+        stops = [self.stop_at.get(row.stream.stream_id, -1) == row.patch_index + 1 for row in rows]
+        for row, reason in zip(rows, self.scheduler.observe(rows, stops), strict=True):
+            if row.stream.dropped:
+                continue
+            self.patches.setdefault(row.stream.stream_id, []).append(row.patch_index)
+            if reason is not None:
+                assert row.stream.stream_id not in self.reasons
+                self.reasons[row.stream.stream_id] = reason
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize(
+    ("request_", "stop_at", "num_patches", "reason"),
+    [
+        (make_request(max_patches=6), None, 6, FinishReason.LENGTH),
+        (make_request(max_patches=6), 4, 5, FinishReason.STOP),
+        (make_request(max_patches=6), 3, 4, FinishReason.STOP),  # min_length 2: at least four patches
+        (make_request(max_patches=6), 2, 6, FinishReason.LENGTH),  # too early, and it does not ask again
+        (make_request(max_patches=6), 5, 6, FinishReason.STOP),
+        (make_request(max_patches=6), 6, 6, FinishReason.LENGTH),
+        (make_request(max_patches=6, min_length=0), 1, 2, FinishReason.STOP),
+        (make_request(max_patches=6, ignore_stop=True), 4, 6, FinishReason.LENGTH),
+        (make_request(max_patches=1), 1, 1, FinishReason.LENGTH),
+    ],
+)
+def test_lengths_and_reasons(depth, request_, stop_at, num_patches, reason):
+    run = Run(make_scheduler(), depth, stop_at={0: stop_at})
+    run.scheduler.add(0, request_)
+    while run.step():
+        pass
+    assert run.patches[0] == list(range(num_patches))
+    assert run.reasons[0] == reason
+    assert run.num_rows == num_patches, "no patch is made beyond the last, also when running ahead"
+
+
+def test_admission_is_first_in_first_out_and_reserves_whole_requests():
+    run = Run(make_scheduler(num_slots=8, num_pages=6), depth=0)
+    run.scheduler.add(0, make_request(num_prefill=4, max_patches=8))  # 3 pages
+    run.scheduler.add(1, make_request(num_prefill=8, max_patches=8))  # 4 pages: waits for the first
+    run.scheduler.add(2, make_request(num_prefill=2, max_patches=2))  # 1 page: would fit, must not overtake
+    run.step()
+    assert run.admitted == [0]
+    assert run.scheduler.pages_used == 3
+    while run.step():
+        pass
+    assert run.admitted == [0, 1, 2]
+
+
+def test_prefill_budget_spreads_newcomers_over_steps():
+    run = Run(make_scheduler(max_prefill_tokens=10), depth=0)
+    for stream_id in range(3):
+        run.scheduler.add(stream_id, make_request(num_prefill=6))
+    run.scheduler.add(3, make_request(num_prefill=50))
+    seen = []
+    while run.step():
+        seen.append(len(run.admitted))
+    assert seen[:4] == [1, 2, 3, 4], "one newcomer a step; one that is larger than the budget still gets in"
+
+
+requests = st.builds(
+    make_request, num_prefill=st.integers(1, 20), max_patches=st.integers(1, 12), min_length=st.integers(0, 5),
+    ignore_stop=st.booleans(),
+)
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), requests, st.integers(0, 14)),
+        st.tuples(st.just("drop"), st.integers(0, 30)),
+        st.tuples(st.just("step")),
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(actions, st.sampled_from([0, 1]), st.integers(1, 5), st.integers(8, 30))
+def test_slots_and_pages_balance_over_random_schedules(steps, depth, num_slots, num_pages):
+    run = Run(make_scheduler(num_slots, num_pages), depth)
+    streams, expected = [], {}
+    for action, *arguments in steps:
+        if action == "add":
+            request, stop_at = arguments
+            run.stop_at[len(streams)] = stop_at
+            streams.append(run.scheduler.add(len(streams), request))
+        elif action == "drop" and streams:
+            run.scheduler.drop(streams[arguments[0] % len(streams)])
+        else:
+            run.step()
+        run.scheduler.check_integrity()
+    while run.step():
+        pass
+    run.scheduler.check_integrity()
+    assert run.scheduler.pages_used == 0
+    assert not run.scheduler.running
+    assert not run.scheduler.waiting
+    for stream_id, stream in enumerate(streams):
+        if stream.dropped:
+            continue
+        request, stop_at = stream.request, run.stop_at[stream_id]
+        by_stop = stop_at > request.min_length and not request.ignore_stop and stop_at < request.max_patches
+        expected = stop_at + 1 if by_stop else request.max_patches
+        assert run.patches[stream_id] == list(range(expected))
+        assert stream_id in run.reasons
+    kept = [stream_id for stream_id in run.admitted if not streams[stream_id].dropped]
+    assert kept == sorted(kept), "first in, first out"

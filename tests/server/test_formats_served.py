@@ -1,0 +1,112 @@
+"""What callers hear: formats, streaming and not, gRPC and HTTP."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.server.wire import call, generate, generate_stream
+from voxcpm_client.server import TritonServer
+
+pytestmark = pytest.mark.server
+PATCHES = 6
+
+
+def decoded(audio: bytes, format: str, rate: int) -> np.ndarray:
+    """Samples of a finished file; a streamed wav header's unknown sizes are filled in first."""
+    if format == "pcm_s16le":
+        return np.frombuffer(audio, "<i2").astype(np.float64) / 32768
+    if format == "wav" and audio[4:8] == b"\xff\xff\xff\xff":
+        return np.frombuffer(audio[44:], "<i2").astype(np.float64) / 32768
+    samples, found_rate = soundfile.read(io.BytesIO(audio))
+    assert found_rate == rate
+    return samples
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("format", ["pcm_s16le", "wav", "mp3"])
+def test_each_format(triton_server: TritonServer, format: str, stream: bool):
+    answer = call(triton_server, format=format, stream=stream, max_length=PATCHES, min_length=PATCHES, seed=7)
+    assert answer.errors == []
+    assert answer.num_finals == 1
+    chunks = answer.chunks
+    assert len(chunks) >= 2 if stream else len(chunks) == 1
+    assert [chunk["chunk_index"] for chunk in chunks] == list(range(len(chunks)))
+    assert [chunk["is_last"] for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert chunks[-1]["finish_reason"] == b"length"
+    assert {chunk["seed"] for chunk in chunks} == {7}
+    assert all(chunk["audio"] for chunk in chunks[:-1])
+    rate, num_samples = chunks[0]["sample_rate"], sum(chunk["num_samples"] for chunk in chunks)
+    samples = decoded(answer.audio, format, rate)
+    if format == "mp3":
+        assert num_samples <= len(samples) + 1105
+        assert len(samples) <= num_samples + 1105 + 1152
+    else:
+        assert len(samples) == num_samples
+    assert np.abs(samples).max() > 1e-4
+
+
+@pytest.mark.parametrize("format", ["pcm_s16le", "wav", "mp3"])
+def test_streaming_changes_no_byte_of_the_sound(triton_server: TritonServer, format: str):
+    streamed, whole = (
+        call(triton_server, format=format, stream=stream, max_length=PATCHES, seed=3).audio for stream in (True, False)
+    )
+    header = 44 if format == "wav" else 0
+    assert streamed[header:] == whole[header:]
+
+
+@pytest.mark.parametrize("format", ["pcm_s16le", "wav", "mp3"])
+def test_base64_over_generate(triton_server: TritonServer, format: str):
+    status, answer = generate(
+        triton_server,
+        {"target_text": "Hello world", "format": format, "stream": False, "encoding": "base64", "max_length": PATCHES,
+         "seed": 3, "id": "http-1"},
+    )
+    assert status == 200, answer
+    expected = call(triton_server, format=format, stream=False, max_length=PATCHES, seed=3).audio
+    assert base64.b64decode(answer["audio"]) == expected
+    assert answer["request_id"] == "http-1"
+    assert answer["is_last"] is True
+
+
+def test_the_mp3_bitrate_is_the_one_asked_for(triton_server: TritonServer):
+    sizes = [len(call(triton_server, format="mp3", bitrate=kbits, max_length=8, seed=1).audio) for kbits in (64, 256)]
+    assert sizes[1] == pytest.approx(4 * sizes[0], rel=0.05)
+    assert call(triton_server, format="mp3", bitrate=65).code == "INVALID_PARAMETER"
+
+
+def test_base64_over_generate_stream(triton_server: TritonServer):
+    status, events = generate_stream(
+        triton_server,
+        {"target_text": "Hello world", "format": "mp3", "encoding": "base64", "max_length": PATCHES, "seed": 3},
+    )
+    assert status == 200
+    assert [event["chunk_index"] for event in events] == list(range(len(events)))
+    assert [event["is_last"] for event in events] == [False] * (len(events) - 1) + [True]
+    audio = b"".join(base64.b64decode(event["audio"]) for event in events)
+    assert audio == call(triton_server, format="mp3", max_length=PATCHES, seed=3).audio
+
+
+def test_a_drawn_seed_reproduces_the_speech(triton_server: TritonServer):
+    first = call(triton_server, max_length=PATCHES)
+    seed = first.chunks[0]["seed"]
+    assert 0 <= seed < 2**53
+    assert call(triton_server, max_length=PATCHES, seed=seed).audio == first.audio
+    assert call(triton_server, max_length=PATCHES, seed=seed + 1).audio != first.audio
+
+
+def test_a_request_without_an_id_gets_one(triton_server: TritonServer):
+    (chunk,) = call(triton_server, max_length=1).chunks
+    assert chunk["request_id"].startswith(b"vx-")
+
+
+def test_max_length_1_is_one_patch(triton_server: TritonServer):
+    answer = call(triton_server, max_length=1, return_latents=True)
+    assert len(answer.chunks) == 1
+    assert answer.chunks[0]["finish_reason"] == b"length"
+    two = call(triton_server, max_length=2, min_length=2, return_latents=True)
+    assert len(two.latents) == 2 * len(answer.latents)

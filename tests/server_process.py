@@ -1,0 +1,33 @@
+"""Real servers for tests: on the demo checkpoint on the CPU, unless settings say otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from voxcpm_client.server import ServerError, TritonServer, find_installation, find_repository
+
+DOUBLE_REPOSITORY = Path(__file__).parent / "fixtures" / "double_repository"
+DEMO_SETTINGS = {"VOXCPM_MODEL": "demo", "VOXCPM_DEVICE": "cpu"}
+
+
+def require_installation(environ: dict[str, str]) -> None:
+    """Skip the test where no tritonserver can run, as on Python 3.13."""
+    try:
+        find_installation(environ)
+    except ServerError as error:
+        pytest.skip(str(error))
+
+
+def make_server(
+    log_file: Path, *, repository: Path | None = None, arguments: tuple[str, ...] = (), **settings: str
+) -> TritonServer:
+    """A server that is not started; use it as a context manager to get one that is ready."""
+    return TritonServer(
+        repository or find_repository(),
+        settings={**DEMO_SETTINGS, **settings},
+        log_file=log_file,
+        # A cancelled stream can keep Triton 2.51 from unloading its model; the server then ends by this time-out.
+        arguments=("--exit-timeout-secs=5", *arguments),
+    )

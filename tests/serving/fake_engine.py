@@ -1,0 +1,104 @@
+"""An engine without a model: deterministic patches at a chosen speed."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+
+import numpy as np
+
+from voxcpm_core.config.engine import EngineConfig
+from voxcpm_core.config.model import ModelConfig
+from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.text.tokenizer import TextTokenizer
+from voxcpm_core.types import Admitted, EngineRequest, EngineStats, EventSink, Failed, FinishReason, Patch
+
+
+def fake_patch(model: ModelConfig, request: EngineRequest, index: int) -> Patch:
+    """The patch that every run of this request has at `index`."""
+    rng = np.random.default_rng([request.seed, index])
+    latents = rng.standard_normal((model.patch_size, model.feat_dim), dtype=np.float32)
+    audio = rng.uniform(-1, 1, model.samples_per_patch).astype(np.float32) if request.wants_audio else None
+    return Patch(index, latents, audio, FinishReason.LENGTH if index == request.max_patches - 1 else None)
+
+
+class FakeEngine:
+    """Runs `max_running` streams in lock-step, one patch per `step_s`; the rest waits in order."""
+
+    def __init__(
+        self, model: ModelConfig, tokenizer: TextTokenizer, config: EngineConfig, step_s: float = 0.0
+    ) -> None:
+        self.model, self.config, self.tokenizer = model, config, tokenizer
+        self.step_s = step_s
+        self.fails_at: dict[str, int] = {}  # request id: patch index
+        self.cancelled: list[int] = []
+        self._ids = itertools.count()
+        self._cond = threading.Condition()
+        self._waiting: dict[int, tuple[EngineRequest, EventSink]] = {}
+        self._running: dict[int, tuple[EngineRequest, EventSink]] = {}
+        self._num_patches: dict[int, int] = {}
+        self._closed = False
+        self.refusal: Exception | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def submit(self, request: EngineRequest, sink: EventSink) -> int:
+        if self.refusal is not None:
+            raise self.refusal
+        stream_id = next(self._ids)
+        with self._cond:
+            self._waiting[stream_id] = request, sink
+            self._cond.notify()
+        return stream_id
+
+    def cancel(self, stream_id: int) -> None:
+        with self._cond:
+            self.cancelled.append(stream_id)
+            stream = self._waiting.pop(stream_id, None) or self._running.pop(stream_id, None)
+        if stream is not None:
+            stream[1](Failed(RequestError(ErrorCode.CANCELLED, "cancelled by the client")))
+
+    def stats(self) -> EngineStats:
+        with self._cond:
+            return EngineStats(
+                running=len(self._running), waiting=len(self._waiting), max_running=self.config.max_running,
+                pages_used=0, pages_total=10_000, num_steps=0, num_dit_calls=0, num_prefills=0,
+            )
+
+    def close(self) -> None:
+        with self._cond:
+            self._closed = True
+            self._cond.notify()
+        self._thread.join()
+        for stream_id in [*self._waiting, *self._running]:
+            _, sink = self._waiting.pop(stream_id, None) or self._running.pop(stream_id)
+            sink(Failed(RequestError(ErrorCode.NOT_READY, "the engine is shutting down")))
+
+    def _run(self) -> None:
+        while True:
+            with self._cond:
+                self._cond.wait_for(lambda: self._closed or self._waiting or self._running)
+                if self._closed:
+                    return
+                while self._waiting and len(self._running) < self.config.max_running:
+                    stream_id = next(iter(self._waiting))
+                    self._running[stream_id] = self._waiting.pop(stream_id)
+                    self._num_patches[stream_id] = 0
+                    self._running[stream_id][1](Admitted())
+            time.sleep(self.step_s)
+            with self._cond:
+                for stream_id, (request, sink) in list(self._running.items()):
+                    self._step(stream_id, request, sink)
+
+    def _step(self, stream_id: int, request: EngineRequest, sink: EventSink) -> None:
+        index = self._num_patches[stream_id]
+        self._num_patches[stream_id] += 1
+        if self.fails_at.get(request.request_id) == index:
+            del self._running[stream_id]
+            sink(Failed(RequestError(ErrorCode.INTERNAL, "the engine failed on this request")))
+            return
+        patch = fake_patch(self.model, request, index)
+        if patch.finish_reason is not None:
+            del self._running[stream_id]
+        sink(patch)

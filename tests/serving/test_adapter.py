@@ -1,0 +1,265 @@
+"""The adapter on an engine without a model: real parsing, preparation, encoding, threads."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.serving.fake_engine import FakeEngine
+from tests.serving.fake_triton import FakeBackend, FakeRequest, FakeSender, text
+from voxcpm_core.checkpoint.tiny import tiny_config
+from voxcpm_core.checkpoint.tiny_tokenizer import write_tokenizer
+from voxcpm_core.config.engine import EngineConfig
+from voxcpm_core.config.model import ModelConfig
+from voxcpm_core.serving.adapter import Adapter
+from voxcpm_core.text.tokenizer import TextTokenizer
+
+GENEROUS_S = 5.0
+MODEL = ModelConfig.from_json(tiny_config("2"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
+    folder: Path = tmp_path_factory.mktemp("tokenizer")
+    write_tokenizer(folder, MODEL.vocab_size)
+    return TextTokenizer.from_folder(folder)
+
+
+class Served:
+    def __init__(self, tokenizer: TextTokenizer, step_s: float, settings: dict[str, int | str]) -> None:
+        self.backend = FakeBackend()
+        self.engine = FakeEngine(MODEL, tokenizer, EngineConfig(model="fake", **settings), step_s)
+        self.adapter = Adapter(self.engine, self.backend)
+
+    def run(self, *requests: FakeRequest) -> FakeSender:
+        """Execute and wait for every FINAL; returns the first request's sender."""
+        self.adapter.execute(requests)
+        for request in requests:
+            assert request.sender.final.wait(GENEROUS_S)
+            assert request.sender.num_finals == 1
+            assert request.sender.violations == []
+        return requests[0].sender
+
+
+@pytest.fixture
+def serve(tokenizer: TextTokenizer) -> Iterator[Callable[..., Served]]:
+    served: list[Served] = []
+
+    def start(step_s: float = 0.0, **settings: int | str) -> Served:
+        served.append(Served(tokenizer, step_s, settings))
+        return served[-1]
+
+    yield start
+    for each in served:
+        each.adapter.close()
+
+
+def speech(request_id: str = "r1", patches: int = 9, **inputs: np.ndarray) -> FakeRequest:
+    given = {"target_text": text("hello there"), "max_length": np.array([patches], np.int32), **inputs}
+    return FakeRequest(given, id=request_id)
+
+
+def wav_bytes(num_samples: int = 4000) -> bytes:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.linspace(-0.5, 0.5, num_samples), MODEL.vae.encoder_sample_rate, format="WAV")
+    return buffer.getvalue()
+
+
+def test_a_stream(serve: Callable[..., Served]):
+    sender = serve().run(speech(seed=np.array([5], np.int64)))
+    chunks = sender.chunks
+    assert [chunk["chunk_index"] for chunk in chunks] == list(range(len(chunks)))
+    assert sum(len(chunk["audio"]) for chunk in chunks) == 2 * 9 * MODEL.samples_per_patch
+    assert all(len(chunk["audio"]) == 2 * chunk["num_samples"] for chunk in chunks)
+    assert {chunk["seed"] for chunk in chunks} == {5}
+    assert {chunk["request_id"] for chunk in chunks} == {b"r1"}
+    assert {chunk["sample_rate"] for chunk in chunks} == {MODEL.vae.sample_rate}
+    assert chunks[-1]["finish_reason"] == b"length"
+    assert not any("latents" in chunk for chunk in chunks)
+
+
+def test_stream_false_gives_one_response_of_the_same_bytes(serve: Callable[..., Served]):
+    served, seed = serve(), np.array([5], np.int64)
+    streamed = served.run(speech(seed=seed))
+    whole = served.run(speech(seed=seed, stream=np.array([False])))
+    assert len(whole.responses) == 1
+    assert whole.chunks[0]["audio"] == b"".join(chunk["audio"] for chunk in streamed.chunks)
+
+
+def test_ids_and_seeds_are_drawn_when_absent(serve: Callable[..., Served]):
+    served = serve()
+    first, second = served.run(speech("")), served.run(speech(""))
+    ids = {first.chunks[0]["request_id"], second.chunks[0]["request_id"]}
+    assert len(ids) == 2
+    assert all(each.startswith(b"vx-") for each in ids)
+    seeds = {first.chunks[0]["seed"], second.chunks[0]["seed"]}
+    assert len(seeds) == 2
+    assert all(0 <= seed < 2**53 for seed in seeds)
+
+
+def test_latents_alone(serve: Callable[..., Served]):
+    request = speech()
+    request.output_names = ("latents", "is_last")
+    chunks = serve().run(request).chunks
+    assert np.concatenate([chunk["latents"] for chunk in chunks]).shape == (9 * MODEL.patch_size, MODEL.feat_dim)
+    assert not any("audio" in chunk for chunk in chunks)
+
+
+def test_prompt_and_reference_audio_reach_the_engine(serve: Callable[..., Served]):
+    audio = text(wav_bytes())
+    sender = serve().run(speech(prompt_audio=audio, prompt_text=text("before"), reference_audio=audio))
+    assert sender.errors == []
+
+
+@pytest.mark.parametrize(
+    ("inputs", "code"),
+    [
+        ({"target_text": text("  \n ")}, "INVALID_TEXT"),
+        ({"reference_audio": text(b"not audio at all")}, "INVALID_AUDIO"),
+        ({"reference_latents": np.full((MODEL.patch_size, MODEL.feat_dim), np.nan, np.float32)}, "INVALID_LATENTS"),
+        ({"cfg_value": np.array([np.inf], np.float32)}, "INVALID_PARAMETER"),
+        ({"bitrate": np.array([64], np.int32)}, "INVALID_PARAMETER"),
+        ({"format": text("mp3"), "bitrate": np.array([65], np.int32)}, "INVALID_PARAMETER"),
+        ({"prompt_text": text("alone")}, "CONFLICTING_INPUTS"),
+        ({"target_text": text("a " * 100_000)}, "TOO_LARGE"),
+    ],
+)
+def test_bad_requests_are_refused_before_they_take_a_place(
+    serve: Callable[..., Served], inputs: dict[str, np.ndarray], code: str
+):
+    sender = serve().run(speech(**inputs))
+    (error,) = sender.errors
+    assert error.message.startswith(f"[{code}] request r1: ")
+    assert error.code == "INVALID_ARG"
+    assert sender.chunks == []
+
+
+def test_unknown_parameters_are_refused_unless_allowed(serve: Callable[..., Served]):
+    request = speech()
+    request.parameter_values = {"cfg_vale": 1.0}
+    (error,) = serve().run(request).errors
+    assert "'cfg_vale'" in error.message
+    request = speech()
+    request.parameter_values = {"tenant": "a"}
+    assert serve(allowed_parameters="tenant").run(request).errors == []
+
+
+def test_a_fault_in_one_request_leaves_the_others_of_its_batch_alone(serve: Callable[..., Served]):
+    served = serve()
+    broken = speech("broken")
+    broken.parameters = lambda: "{not json SECRET"  # type: ignore[method-assign]
+    good = speech("good")
+    served.run(broken, good)
+    (error,) = broken.sender.errors
+    assert (error.message, error.code) == ("[INTERNAL] request broken: an internal fault ended the request", "INTERNAL")
+    assert good.sender.chunks[-1]["is_last"]
+    lines = served.backend.Logger.lines
+    assert any("'broken'" in line and "JSONDecodeError" in line for line in lines)
+    assert not any("SECRET" in line or "\n" in line for line in lines)
+
+
+def test_an_engine_failure_ends_only_its_stream(serve: Callable[..., Served]):
+    served = serve(step_s=0.001)
+    served.engine.fails_at["bad"] = 3
+    bad, good = speech("bad"), speech("good")
+    served.run(bad, good)
+    assert bad.sender.errors[0].code == "INTERNAL"
+    assert good.sender.errors == []
+
+
+@pytest.mark.parametrize("refusal", [RuntimeError("SECRET"), ValueError()])
+def test_an_engine_that_refuses_gives_the_place_back(serve: Callable[..., Served], refusal: Exception):
+    served = serve(max_running=1, max_waiting=1)
+    served.engine.refusal = refusal
+    for _ in range(3):
+        assert served.run(speech()).errors[0].code == "INTERNAL"
+    served.engine.refusal = None
+    assert served.run(speech()).errors == []
+
+
+def test_a_running_stream_is_cancelled(serve: Callable[..., Served]):
+    served = serve(step_s=0.01)
+    request = speech(patches=4000, length_cap=np.array([False]))
+    served.adapter.execute([request])
+    time.sleep(0.1)
+    request.sender.gone.set()
+    assert request.sender.final.wait(GENEROUS_S)
+    assert request.sender.errors[0].code == "CANCELLED"
+    assert request.sender.violations == []
+    assert served.engine.cancelled == [0]
+
+
+def test_a_waiting_stream_is_cancelled(serve: Callable[..., Served]):
+    served = serve(step_s=0.01, max_running=1, max_waiting=1)
+    long = speech("long", patches=4000, length_cap=np.array([False]))
+    waiting = speech("waiting")
+    served.adapter.execute([long, waiting])
+    waiting.sender.gone.set()
+    assert waiting.sender.final.wait(GENEROUS_S)
+    assert waiting.sender.chunks == []
+    assert not long.sender.final.is_set()
+    long.sender.gone.set()
+    assert long.sender.final.wait(GENEROUS_S)
+
+
+def test_execute_blocks_while_the_engine_is_full(serve: Callable[..., Served]):
+    served = serve(step_s=0.01, max_running=1, max_waiting=1)
+    long = [speech(f"long{i}", patches=4000, length_cap=np.array([False])) for i in range(2)]
+    served.adapter.execute(long)
+    late = speech("late", patches=2)
+    thread = threading.Thread(target=served.adapter.execute, args=([late],))
+    thread.start()
+    thread.join(0.3)
+    assert thread.is_alive()
+    assert served.engine.stats().waiting == 1
+    for request in long:
+        request.sender.gone.set()
+    thread.join(GENEROUS_S)
+    assert late.sender.final.wait(GENEROUS_S)
+    assert late.sender.errors == []
+    assert {request.sender.num_finals for request in long} == {1}
+
+
+def test_a_blocked_request_can_be_cancelled(serve: Callable[..., Served]):
+    served = serve(step_s=0.01, max_running=1, max_waiting=1)
+    long = [speech(f"long{i}", patches=4000, length_cap=np.array([False])) for i in range(2)]
+    served.adapter.execute(long)
+    late = speech("late")
+    late.sender.gone.set()
+    served.adapter.execute([late])  # returns, though the engine is still full
+    assert late.sender.errors[0].code == "CANCELLED"
+    assert late.sender.violations == []
+
+
+def test_close_answers_what_runs_and_what_waits_at_the_gate(tokenizer: TextTokenizer):
+    threads_before = set(threading.enumerate())
+    served = Served(tokenizer, 0.01, {"max_running": 1, "max_waiting": 1})
+    requests = [speech(f"r{i}", patches=4000, length_cap=np.array([False])) for i in range(4)]
+    thread = threading.Thread(target=served.adapter.execute, args=(requests,))
+    thread.start()
+    time.sleep(0.1)
+    served.adapter.close()
+    thread.join(GENEROUS_S)
+    assert not thread.is_alive()
+    for request in requests:
+        assert request.sender.final.wait(GENEROUS_S)
+        assert request.sender.errors[0].code == "UNAVAILABLE"
+        assert request.sender.violations == []
+    assert set(threading.enumerate()) == threads_before
+
+
+def test_a_crowd_gets_what_each_gets_alone(serve: Callable[..., Served]):
+    served = serve(max_running=4, max_waiting=2)
+    crowd = [speech(f"r{i}", patches=3 + i, seed=np.array([i], np.int64)) for i in range(16)]
+    served.run(*crowd)
+    for index, request in enumerate(crowd):
+        alone = served.run(speech(f"r{index}", patches=3 + index, seed=np.array([index], np.int64)))
+        audio = [b"".join(chunk["audio"] for chunk in sender.chunks) for sender in (request.sender, alone)]
+        assert audio[0] == audio[1]

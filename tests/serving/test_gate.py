@@ -1,0 +1,138 @@
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.serving.gate import CANCEL_POLL_S, Gate, Place
+
+GENEROUS_S = 3.0
+
+
+def stays() -> bool:
+    """The `is_cancelled` of a caller who stays."""
+    return False
+
+
+class Entering:
+    """A thread at the gate."""
+
+    def __init__(self, gate: Gate, num_positions: int = 1, is_cancelled: Callable[[], bool] = stays) -> None:
+        self.place: Place | None = None
+        self.error: RequestError | None = None
+        self._thread = threading.Thread(target=self._run, args=(gate, num_positions, is_cancelled), daemon=True)
+        self._thread.start()
+
+    def _run(self, gate: Gate, num_positions: int, is_cancelled: Callable[[], bool]) -> None:
+        try:
+            self.place = gate.enter(num_positions, is_cancelled)
+        except RequestError as error:
+            self.error = error
+
+    def is_through(self, within_s: float = GENEROUS_S) -> bool:
+        self._thread.join(within_s)
+        return not self._thread.is_alive()
+
+
+def gate_with(max_running: int = 2, max_waiting: int = 1, num_pages: int = 100) -> Gate:
+    return Gate(max_running, max_waiting, num_pages, page_size=16)
+
+
+def test_slots_and_waiting_places_are_let_through_and_no_more():
+    gate = gate_with()
+    places = [gate.enter(1, stays) for _ in range(2)]
+    for place in places:
+        place.admit()
+    waiting = gate.enter(1, stays)
+    late = Entering(gate)
+    assert not late.is_through(0.05)
+    places[0].leave()
+    assert not late.is_through(0.05), "the free slot belongs to the one that waits inside"
+    waiting.admit()
+    assert late.is_through()
+    assert gate.num_inside == 3
+
+
+def test_a_burst_that_can_run_at_once_does_not_wait_for_admission():
+    gate = gate_with(max_running=8, max_waiting=1)
+    for _ in range(8):
+        gate.enter(1, stays)
+    assert not Entering(gate).is_through(0.05)
+
+
+def test_admission_makes_room():
+    gate = gate_with(max_running=1, max_waiting=1)
+    gate.enter(1, stays).admit()
+    waiting = gate.enter(1, stays)
+    late = Entering(gate)
+    assert not late.is_through(0.05)
+    waiting.admit()
+    assert late.is_through()
+
+
+def test_pages_count_as_slots_do():
+    gate = gate_with(max_running=8, max_waiting=1, num_pages=4)
+    gate.enter(33, stays).admit()  # 3 pages
+    gate.enter(16, stays)  # the fourth
+    assert not Entering(gate, num_positions=1).is_through(0.05)
+
+
+def test_a_request_larger_than_what_is_free_may_wait_inside():
+    gate = gate_with(max_running=8, max_waiting=1, num_pages=4)
+    gate.enter(64, stays).admit()
+    assert Entering(gate, num_positions=64).is_through()
+
+
+def test_leaving_twice_is_leaving_once():
+    gate = gate_with(max_running=1, max_waiting=1)
+    place = gate.enter(1, stays)
+    place.leave()
+    place.leave()
+    place.admit()
+    assert gate.num_inside == 0
+    assert Entering(gate).is_through()
+    assert gate.num_inside == 1
+
+
+def test_a_blocked_request_notices_its_cancel():
+    gate = gate_with(max_running=1, max_waiting=1)
+    gate.enter(1, stays)
+    gone = threading.Event()
+    blocked = Entering(gate, is_cancelled=gone.is_set)
+    assert not blocked.is_through(2 * CANCEL_POLL_S)
+    gone.set()
+    assert blocked.is_through()
+    assert blocked.error.code is ErrorCode.CANCELLED
+    assert gate.num_inside == 1
+
+
+def test_a_slow_cancel_question_does_not_hold_up_the_engine():
+    gate = gate_with(max_running=1, max_waiting=1)
+    place = gate.enter(1, stays)
+    asked, answer = threading.Event(), threading.Event()
+
+    def is_cancelled() -> bool:
+        asked.set()
+        return not answer.wait(GENEROUS_S)
+
+    blocked = Entering(gate, is_cancelled=is_cancelled)
+    assert asked.wait(GENEROUS_S)
+    start_s = time.monotonic()
+    place.leave()
+    assert time.monotonic() - start_s < GENEROUS_S / 2
+    answer.set()
+    assert blocked.is_through()
+    assert blocked.error is None
+
+
+def test_close_answers_everyone_at_once():
+    gate = gate_with(max_running=1, max_waiting=1)
+    gate.enter(1, stays)
+    blocked = [Entering(gate) for _ in range(3)]
+    assert not blocked[0].is_through(0.05)
+    gate.close(RequestError(ErrorCode.NOT_READY, "closing"))
+    assert all(each.is_through() for each in blocked)
+    assert {each.error.code for each in blocked} == {ErrorCode.NOT_READY}
+    with pytest.raises(RequestError, match="closing"):
+        gate.enter(1, stays)

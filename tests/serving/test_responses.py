@@ -1,0 +1,57 @@
+import numpy as np
+
+from tests.serving.fake_triton import FakeBackend
+from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.serving.chunker import Chunk
+from voxcpm_core.serving.options import OutputOptions
+from voxcpm_core.serving.responses import Responses, StreamInfo
+
+RESPONSES = Responses(FakeBackend())
+
+
+def info(options: OutputOptions) -> StreamInfo:
+    return StreamInfo("r1", 2**60, 48_000, options)
+
+
+def test_types_and_shapes_are_those_of_the_contract():
+    chunk = Chunk(b"\x00\x01\x00", 3, 640, np.zeros((4, 8), np.float32), "stop")
+    response = RESPONSES.data(chunk, info(OutputOptions(wants_latents=True)))
+    types = {t.name(): (t.as_numpy().dtype, t.as_numpy().shape) for t in response.output_tensors}
+    assert types == {
+        "audio": (np.dtype(object), (1,)), "chunk_index": (np.dtype(np.int32), (1,)),
+        "num_samples": (np.dtype(np.int32), (1,)), "sample_rate": (np.dtype(np.int32), (1,)),
+        "request_id": (np.dtype(object), (1,)), "is_last": (np.dtype(bool), (1,)),
+        "finish_reason": (np.dtype(object), (1,)), "seed": (np.dtype(np.int64), (1,)),
+        "latents": (np.dtype(np.float32), (4, 8)),
+    }
+    outputs = response.outputs()
+    del outputs["latents"]
+    assert outputs == {
+        "audio": b"\x00\x01\x00", "chunk_index": 3, "num_samples": 640, "sample_rate": 48_000, "request_id": b"r1",
+        "is_last": True, "finish_reason": b"stop", "seed": 2**60,
+    }
+
+
+def test_a_chunk_in_the_middle():
+    outputs = RESPONSES.data(Chunk(b"ab", 0, 1, None), info(OutputOptions())).outputs()
+    assert (outputs["is_last"], outputs["finish_reason"], "latents" in outputs) == (False, b"", False)
+
+
+def test_base64_encodes_the_chunk_by_itself():
+    outputs = RESPONSES.data(Chunk(b"\xff\x00a", 0, 1, None), info(OutputOptions(base64=True))).outputs()
+    assert outputs["audio"] == b"/wBh"
+
+
+def test_latents_alone_bring_no_audio():
+    chunk = Chunk(b"", 0, 0, np.zeros((2, 8), np.float32))
+    outputs = RESPONSES.data(chunk, info(OutputOptions(wants_audio=False, wants_latents=True))).outputs()
+    assert "audio" not in outputs
+    assert outputs["latents"].shape == (2, 8)
+
+
+def test_every_code_has_its_triton_code():
+    codes = {code: RESPONSES.error(RequestError(code, "m"), "r").error.code for code in ErrorCode}
+    assert codes[ErrorCode.TOO_LARGE] == "INVALID_ARG"
+    assert codes[ErrorCode.OVERLOADED] == codes[ErrorCode.NOT_READY] == "UNAVAILABLE"
+    assert codes[ErrorCode.CANCELLED] == "CANCELLED"
+    assert codes[ErrorCode.INTERNAL] == "INTERNAL"

@@ -1,0 +1,1 @@
+"""VoxCPM text-to-speech: model, continuous-batching engine, audio and text."""

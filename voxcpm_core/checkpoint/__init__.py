@@ -1,0 +1,1 @@
+"""Checkpoint folders: where they are, what must be in them, reading, converting and making them."""

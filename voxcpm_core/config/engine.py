@@ -1,0 +1,72 @@
+"""How a checkpoint is served. One table of settings, from config.pbtxt parameters or VOXCPM_* variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from voxcpm_core.config.model import ModelConfig
+from voxcpm_core.errors import ConfigError, shown
+
+ENV_PREFIX = "VOXCPM_"
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Settings of one engine. Each is also `VOXCPM_<NAME>` in the environment, which wins."""
+
+    model: str = ""  # checkpoint folder, Hugging Face id, or "demo"
+    device: str = ""  # "cuda:0", "cpu"; "": Triton's choice, else cuda when there is one
+    dtype: str = ""  # "float32" or "bfloat16"; "": the checkpoint's on CUDA, float32 on the CPU
+    max_running: int = 64  # streams that are generated at once
+    max_waiting: int = 8  # requests held in the engine's own FIFO; the rest waits in Triton's queue
+    max_model_len: int = 4096  # LM positions of one request, prefill included
+    max_text_tokens: int = 1000  # prompt text and target text together
+    max_timesteps: int = 30  # upper limit of inference_timesteps
+    max_prefill_tokens: int = 2048  # positions prefilled in one step, so that running streams are not held up
+    max_audio_seconds: int = 60  # of a prompt or reference
+    page_size: int = 16  # LM positions per KV page
+    kv_cache_mib: int = 0  # memory for KV pages; 0: 80 % of the free memory on CUDA, 1 GiB on the CPU
+    run_ahead: str = "auto"  # launch step n+1 before collecting step n: "on", "off", "auto" (on for CUDA)
+    allowed_parameters: str = ""  # comma-separated request parameters that are let through unread
+
+    def __post_init__(self) -> None:
+        for name in ("max_running", "max_waiting", "max_model_len", "max_text_tokens", "max_prefill_tokens",
+                     "max_audio_seconds", "page_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
+        if self.max_timesteps < 2:
+            raise ConfigError(f"max_timesteps: expected an integer >= 2, got {self.max_timesteps}")
+        if self.dtype not in ("", "float32", "bfloat16"):
+            raise ConfigError(f"dtype: expected 'float32' or 'bfloat16', got {shown(self.dtype)}")
+        if self.run_ahead not in ("on", "off", "auto"):
+            raise ConfigError(f"run_ahead: expected 'on', 'off' or 'auto', got {shown(self.run_ahead)}")
+
+    def num_positions(self, model: ModelConfig) -> int:
+        """LM positions that one request may take: the setting, bounded by what the checkpoint was made for."""
+        rope = model.base_lm.rope
+        return min(self.max_model_len, model.max_length, *((rope.max_positions,) if rope else ()))
+
+    @classmethod
+    def from_settings(cls, parameters: Mapping[str, str], environ: Mapping[str, str]) -> EngineConfig:
+        """Merge config.pbtxt `parameters` with the environment; unknown parameters are errors."""
+        known = {f.name: f for f in fields(cls)}
+        unknown = sorted(set(parameters) - set(known))
+        if unknown:
+            names = ", ".join(sorted(known))
+            raise ConfigError(f"unknown parameter {shown(unknown[0])} in config.pbtxt; known: {names}")
+        values: dict[str, Any] = {}
+        for name, field in known.items():
+            text = environ.get(ENV_PREFIX + name.upper(), parameters.get(name, ""))
+            if text == "":
+                continue
+            values[name] = _integer(name, text) if field.type == "int" else text
+        return replace(cls(), **values)
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{name}: expected an integer, got {shown(text)}") from None

@@ -1,0 +1,102 @@
+"""From settings to a warm engine: locate, load, size the cache, warm up."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from voxcpm_core.checkpoint.load import load_config
+from voxcpm_core.checkpoint.locate import locate
+from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
+from voxcpm_core.config import EngineConfig, ModelConfig
+from voxcpm_core.engine.core import EngineCore
+from voxcpm_core.engine.threaded import ThreadedEngine
+from voxcpm_core.model.kv_cache import KvCache
+from voxcpm_core.model.voxcpm import VoxCPMModel
+from voxcpm_core.prepare import prepare
+from voxcpm_core.runner import Runner
+from voxcpm_core.runner.noise import NoiseSource, counter_noise
+from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool
+from voxcpm_core.text.tokenizer import TextTokenizer
+from voxcpm_core.types import Condition, SamplingParams, SpeechRequest
+from voxcpm_core.vae import VaeDecoder, VaeEncoder
+
+log = logging.getLogger(__name__)
+
+CPU_KV_CACHE_MIB = 1024
+CUDA_KV_CACHE_SHARE = 0.8
+WARM_UP_PATCHES = 2
+
+
+def start_engine(config: EngineConfig, device: str) -> ThreadedEngine:
+    """Load the checkpoint that `config.model` names and return a warm engine on `device`.
+
+    Raises ConfigError or CheckpointError when it cannot be had or does not fit its own config.json.
+    """
+    folder = locate(config.model)
+    model_config = load_config(folder)
+    tokenizer = TextTokenizer.from_folder(folder)
+    core = build_core(config, model_config, folder, torch.device(device))
+    warm_up(core, model_config, config, tokenizer)
+    return ThreadedEngine(core, model_config, config, tokenizer)
+
+
+def build_core(
+    config: EngineConfig, model_config: ModelConfig, folder: Path, device: torch.device,
+    noise: NoiseSource = counter_noise,
+) -> EngineCore:
+    """Everything but the thread; tests drive it step by step, with recorded noise."""
+    # By default cuDNN rounds fp32 convolutions to TF32, which would move the VAE's audio audibly far from fp32.
+    torch.backends.cudnn.allow_tf32 = False
+    dtype = _dtype(config, model_config, device)
+    num_positions = config.num_positions(model_config)
+    model = VoxCPMModel.load(model_config, read_tensors(folder, model_config), device, dtype, num_positions)
+    vae_tensors = read_vae_tensors(folder, model_config)
+    encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)
+    decoder = VaeDecoder.from_tensors(model_config.vae, vae_tensors, device)
+    num_pages = _num_pages(config, model_config, device, dtype)
+    log.info("engine on %s, %s, %d KV pages of %d positions", device, dtype, num_pages, config.page_size)
+    runner = Runner(
+        model, encoder, decoder, num_slots=config.max_running, num_pages=num_pages, page_size=config.page_size,
+        max_positions=num_positions, noise=noise,
+    )
+    scheduler = Scheduler(
+        SlotPool(config.max_running), PagePool(num_pages, config.page_size), config.max_prefill_tokens
+    )
+    run_ahead = config.run_ahead == "on" or (config.run_ahead == "auto" and device.type == "cuda")
+    return EngineCore(scheduler, runner, config.max_running, run_ahead)
+
+
+def warm_up(core: EngineCore, model: ModelConfig, config: EngineConfig, tokenizer: TextTokenizer) -> None:
+    """Generate a few patches in every mode that the model has, so that the first caller waits for nothing."""
+    silence = Condition(waveform=np.zeros(model.encoder_samples_per_patch, dtype=np.float32))
+    modes = [{}, {"prompt": silence, "prompt_text": "warm"}]
+    if model.supports_reference:
+        modes.append({"reference": silence})
+    params = SamplingParams(max_length=WARM_UP_PATCHES, seed=0)
+    for stream_id, mode in enumerate(modes):
+        request = SpeechRequest(target_text="warm up", request_id="warm-up", params=params, **mode)
+        core.add(-1 - stream_id, prepare(request, model, config, tokenizer, lambda: 0), lambda event: None)
+    while core.has_work:
+        core.step()
+
+
+def _dtype(config: EngineConfig, model: ModelConfig, device: torch.device) -> torch.dtype:
+    name = config.dtype or (model.dtype if device.type == "cuda" else "float32")
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+
+
+def _num_pages(config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:
+    """As many pages as the memory allows: at least two full-length requests, at most all slots full."""
+    page_bytes = KvCache.page_bytes(model, config.page_size, dtype)
+    if config.kv_cache_mib:
+        budget = config.kv_cache_mib * 2**20
+    elif device.type == "cuda":
+        budget = int(torch.cuda.mem_get_info(device)[0] * CUDA_KV_CACHE_SHARE)
+    else:
+        budget = CPU_KV_CACHE_MIB * 2**20
+    pages_per_request = -(-config.num_positions(model) // config.page_size)
+    return min(max(budget // page_bytes, 2 * pages_per_request), max(2, config.max_running) * pages_per_request)

@@ -1,0 +1,79 @@
+"""The engine in a thread of this process, behind the handle that all callers use."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable
+
+from voxcpm_core.config import EngineConfig, ModelConfig
+from voxcpm_core.engine.core import EngineCore
+from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.text.tokenizer import TextTokenizer
+from voxcpm_core.types import EngineRequest, EngineStats, EventSink, Failed
+
+Command = Callable[[], None]
+
+
+class ThreadedEngine:
+    """Thread-safe handle; events are delivered from the engine's thread, so sinks must be quick."""
+
+    def __init__(
+        self, core: EngineCore, model: ModelConfig, config: EngineConfig, tokenizer: TextTokenizer
+    ) -> None:
+        self.model = model
+        self.config = config
+        self.tokenizer = tokenizer
+        self._core = core
+        self._ids = itertools.count()
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="voxcpm-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, request: EngineRequest, sink: EventSink) -> int:
+        """Queue a validated request and return its stream id. Never blocks."""
+        stream_id = next(self._ids)
+        with self._lock:
+            if not self._closed:
+                self._commands.put(lambda: self._core.add(stream_id, request, sink))
+                return stream_id
+        sink(Failed(RequestError(ErrorCode.NOT_READY, "the engine is shutting down")))
+        return stream_id
+
+    def cancel(self, stream_id: int) -> None:
+        """Ask for a stream to end with CANCELLED; nothing happens when it has ended already."""
+        self._commands.put(lambda: self._core.cancel(stream_id))
+
+    def stats(self) -> EngineStats:
+        return self._core.stats()
+
+    def close(self) -> None:
+        """End all streams with NOT_READY and stop the thread."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._commands.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while self._take_commands():
+            if self._core.has_work:
+                self._core.step()
+        self._core.fail_all(RequestError(ErrorCode.NOT_READY, "the engine is shutting down"))
+
+    def _take_commands(self) -> bool:
+        """Run what callers asked for; waits when there is nothing else to do. False: close was asked for."""
+        block = not self._core.has_work
+        while True:
+            try:
+                command = self._commands.get(block=block)
+            except queue.Empty:
+                return True
+            if command is None:
+                return False
+            command()
+            block = False

@@ -1,0 +1,70 @@
+"""Every error a caller can meet, with its stable code and the Triton code it maps to."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ErrorCode(str, Enum):
+    """Codes of the public contract; the value is what stands between the brackets of a message."""
+
+    INVALID_TEXT = "INVALID_TEXT"
+    INVALID_AUDIO = "INVALID_AUDIO"
+    INVALID_LATENTS = "INVALID_LATENTS"
+    INVALID_PARAMETER = "INVALID_PARAMETER"
+    CONFLICTING_INPUTS = "CONFLICTING_INPUTS"
+    TOO_LARGE = "TOO_LARGE"
+    OVERLOADED = "OVERLOADED"
+    NOT_READY = "NOT_READY"
+    CANCELLED = "CANCELLED"
+    INTERNAL = "INTERNAL"
+
+    @property
+    def triton_code(self) -> str:
+        """Name of the member of Triton's `TritonError` that carries this code."""
+        return _TRITON_CODES[self]
+
+
+_TRITON_CODES = {
+    ErrorCode.INVALID_TEXT: "INVALID_ARG",
+    ErrorCode.INVALID_AUDIO: "INVALID_ARG",
+    ErrorCode.INVALID_LATENTS: "INVALID_ARG",
+    ErrorCode.INVALID_PARAMETER: "INVALID_ARG",
+    ErrorCode.CONFLICTING_INPUTS: "INVALID_ARG",
+    ErrorCode.TOO_LARGE: "INVALID_ARG",
+    ErrorCode.OVERLOADED: "UNAVAILABLE",
+    ErrorCode.NOT_READY: "UNAVAILABLE",
+    ErrorCode.CANCELLED: "CANCELLED",
+    ErrorCode.INTERNAL: "INTERNAL",
+}
+
+MAX_SHOWN_CHARS = 40
+
+
+def shown(value: object) -> str:
+    """`repr` of a rejected value, at most `MAX_SHOWN_CHARS` characters, for an error message."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 1] + "…"
+
+
+class RequestError(Exception):
+    """A request that ends with an error. The message never holds user text, paths or tracebacks."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __reduce__(self) -> tuple[type[RequestError], tuple[ErrorCode, str]]:
+        return type(self), (self.code, str(self))
+
+    def wire(self, request_id: str) -> str:
+        """The message as clients see it: `[CODE] request ID: message`."""
+        return f"[{self.code.value}] request {request_id}: {self}"
+
+
+class ConfigError(ValueError):
+    """A setting or config.json that cannot be used; names the key, the value and what is allowed."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be loaded; names the file and the tensor or key."""

@@ -1,0 +1,1 @@
+"""The VoxCPM model: one code path for the three generations."""

@@ -1,0 +1,80 @@
+"""The local diffusion transformer and its flow-matching solver: conditioning and noise become a patch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from voxcpm_core.config import ModelConfig
+from voxcpm_core.model.schedule import Evaluation, TimeEmbedding, evaluations
+from voxcpm_core.model.transformer import LocalAttention, Transformer
+from voxcpm_core.model.weights import WeightSource
+
+PREFIX = "feat_decoder.estimator"
+
+
+class LocalDiT:
+    """Velocity network plus Euler solver with classifier-free guidance (CFG-zero-star)."""
+
+    def __init__(self, config: ModelConfig, source: WeightSource) -> None:
+        self._patch_size = config.patch_size
+        self._mu_tokens = config.mu_tokens
+        self._hidden_size = config.dit.hidden_size
+        self._in_proj = source.linear(f"{PREFIX}.in_proj")
+        self._cond_proj = source.linear(f"{PREFIX}.cond_proj")
+        self._out_proj = source.linear(f"{PREFIX}.out_proj")
+        self._time_embedding = TimeEmbedding(source, PREFIX, config.dit.hidden_size)
+        num_tokens = config.mu_tokens + 1 + 2 * config.patch_size
+        self.stack = Transformer.load(config.dit, source, f"{PREFIX}.decoder", num_tokens)
+        self._attention = LocalAttention(num_tokens, source.device)
+        self._schedules: dict[int, tuple[list[Evaluation], Tensor]] = {}
+        self._device, self._dtype = source.device, source.dtype
+        self.num_calls = 0  # velocity evaluations; a batch of any size is one
+
+    def schedule(self, num_steps: int) -> tuple[list[Evaluation], Tensor]:
+        """The evaluations of `num_steps` Euler steps and their time tokens [n, hidden], made once."""
+        if num_steps not in self._schedules:
+            steps = evaluations(num_steps, self._device, self._dtype)
+            times = torch.stack([e.time for e in steps]) if steps else torch.zeros(0, device=self._device)
+            self._schedules[num_steps] = steps, self._time_embedding(times.to(self._dtype))
+        return self._schedules[num_steps]
+
+    def solve(self, noise: Tensor, mu: Tensor, previous_patch: Tensor, cfg_value: Tensor, num_steps: int) -> Tensor:
+        """Integrate from noise to a patch.
+
+        noise: [B, P, C], already scaled by the temperature; mu: [B, mu_size]; previous_patch: [B, P, C];
+        cfg_value: float32 [B]. Returns [B, P, C]. One step returns the noise itself.
+        """
+        steps, time_tokens = self.schedule(num_steps)
+        x = noise
+        # Guidance runs both halves as one batch: rows 0..B-1 with mu, B..2B-1 with mu = 0.
+        mu = torch.cat((mu, torch.zeros_like(mu)))
+        cond = self._cond_proj(previous_patch).repeat(2, 1, 1)  # [2B, P, hidden]
+        for step, token in zip(steps, time_tokens, strict=True):
+            velocity = self._velocity(x, mu, token, cond)
+            x = x - step.step * _guided(velocity, cfg_value)
+        return x
+
+    def _velocity(self, x: Tensor, mu: Tensor, time_token: Tensor, cond: Tensor) -> Tensor:
+        """x: [B, P, C]; mu: [2B, mu_size]; time_token: [hidden]; cond: [2B, P, hidden] -> [2B, P, C]."""
+        self.num_calls += 1
+        if self._mu_tokens:
+            head = mu.unflatten(-1, (self._mu_tokens, self._hidden_size))
+            head = torch.cat((head, time_token.expand(mu.shape[0], 1, -1)), dim=1)
+        else:
+            head = (mu + time_token).unsqueeze(1)
+        tokens = torch.cat((head, cond, self._in_proj(x).repeat(2, 1, 1)), dim=1)  # [2B, tokens, hidden]
+        out = self.stack(tokens, self._attention)
+        return self._out_proj(out[:, -self._patch_size :])
+
+
+def _guided(velocity: Tensor, cfg_value: Tensor) -> Tensor:
+    """CFG with the optimised scale: velocity [2B, P, C], cfg_value float32 [B] -> [B, P, C]."""
+    positive, negative = velocity.chunk(2)
+    flat_positive, flat_negative = positive.flatten(1), negative.flatten(1)
+    dot = (flat_positive * flat_negative).sum(dim=1)
+    scale = (dot / ((flat_negative**2).sum(dim=1) + 1e-8)).view(-1, 1, 1)
+    scaled = negative * scale
+    # cfg stays fp32: rounding it to bf16 would move values such as 1.7.
+    guidance = (cfg_value.view(-1, 1, 1) * (positive - scaled)).to(velocity.dtype)
+    return scaled + guidance

@@ -1,0 +1,85 @@
+"""The whole acoustic model: prefill and one decode step, on tensors that the caller owns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from voxcpm_core.config import ModelConfig
+from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.model.dit import LocalDiT
+from voxcpm_core.model.kv_cache import KvCache
+from voxcpm_core.model.language_model import LanguageModel, LmOutput
+from voxcpm_core.model.local_encoder import LocalEncoder
+from voxcpm_core.model.weights import WeightSource
+
+
+class Prefix(NamedTuple):
+    """What one request's generation starts from, as device tensors."""
+
+    token_ids: Tensor  # int64 [1, S], 0 where audio
+    patches: Tensor  # [N, P, C] in model dtype, reference before prompt
+    patch_positions: Tensor  # int64 [N], the rows of the patches
+    ends_with_audio: bool  # the last row is a prompt patch, which conditions patch 0
+
+
+class StreamState(NamedTuple):
+    """What a stream carries from one step to the next, row by row."""
+
+    lm_hidden: Tensor  # [B, hidden]
+    res_hidden: Tensor  # [B, hidden]
+    last_patch: Tensor  # [B, P, C]
+
+
+class VoxCPMModel:
+    """Everything but the AudioVAE."""
+
+    def __init__(self, config: ModelConfig, source: WeightSource, num_positions: int) -> None:
+        self.config = config
+        self.device, self.dtype = source.device, source.dtype
+        self.local_encoder = LocalEncoder.load(config, source)
+        self.language_model = LanguageModel(config, source, num_positions)
+        self.dit = LocalDiT(config, source)
+        self._lm_to_dit = source.linear("lm_to_dit_proj")
+        self._res_to_dit = source.linear("res_to_dit_proj")
+
+    @classmethod
+    def load(
+        cls, config: ModelConfig, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype,
+        num_positions: int,
+    ) -> VoxCPMModel:
+        """Build from checkpoint tensors; `num_positions` bounds the LM positions of one request."""
+        return cls(config, WeightSource(tensors, device, dtype), num_positions)
+
+    def prefill(self, prefix: Prefix, cache: KvCache, context: PagedContext) -> StreamState:
+        """Run one request's whole prefix; returns the state (one row) that conditions patch 0."""
+        text = self.language_model.embed_text(prefix.token_ids)
+        is_audio = torch.zeros(prefix.token_ids.shape, dtype=torch.bool, device=self.device)
+        audio = torch.zeros_like(text)
+        if prefix.patches.shape[0]:
+            is_audio[:, prefix.patch_positions] = True
+            audio[0, prefix.patch_positions] = self.local_encoder(prefix.patches)
+        output = self.language_model(text, audio, is_audio, cache, context)
+        if prefix.ends_with_audio:
+            last_patch = prefix.patches[-1:]
+        else:
+            last_patch = text.new_zeros(1, self.config.patch_size, self.config.feat_dim)
+        return StreamState(output.lm_hidden, output.res_hidden, last_patch)
+
+    def conditioning(self, lm_hidden: Tensor, res_hidden: Tensor) -> Tensor:
+        """mu of the DiT: [B, hidden] twice -> [B, mu_size]."""
+        lm, res = self._lm_to_dit(lm_hidden), self._res_to_dit(res_hidden)
+        return torch.cat((lm, res), dim=-1) if self.config.mu_tokens else lm + res
+
+    def generate_patch(self, state: StreamState, noise: Tensor, cfg_value: Tensor, num_steps: int) -> Tensor:
+        """noise: [B, P, C], scaled by the temperature; cfg_value: float32 [B] -> patch [B, P, C]."""
+        mu = self.conditioning(state.lm_hidden, state.res_hidden)
+        return self.dit.solve(noise, mu, state.last_patch, cfg_value, num_steps)
+
+    def advance(self, patch: Tensor, cache: KvCache, context: PagedContext) -> LmOutput:
+        """Feed a patch [B, P, C] back through local encoder and language models."""
+        embedded = self.local_encoder(patch).unsqueeze(1)  # [B, 1, hidden]
+        return self.language_model(None, embedded, None, cache, context)

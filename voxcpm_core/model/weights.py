@@ -1,0 +1,70 @@
+"""From checkpoint names to the model's parts: renames and merges, in this file alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+# Below this many rows CPU libraries sum fp32 products in an order that depends on the number. Padding keeps
+# a stream that runs alone equal to the same stream in a batch, as is promised for fp32.
+MIN_CPU_ROWS = 16
+
+
+@dataclass(frozen=True)
+class Linear:
+    """y = x W^T + b."""
+
+    weight: Tensor  # [out, in]
+    bias: Tensor | None = None  # [out]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x: [..., in] -> [..., out]."""
+        num_rows = x.shape[:-1].numel()
+        if x.device.type != "cpu" or x.dtype != torch.float32 or not 0 < num_rows < MIN_CPU_ROWS:
+            return F.linear(x, self.weight, self.bias)
+        padded = F.pad(x.reshape(num_rows, -1), (0, 0, 0, MIN_CPU_ROWS - num_rows))
+        return F.linear(padded, self.weight, self.bias)[:num_rows].unflatten(0, x.shape[:-1])
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """One transformer block, with q, k, v and gate, up merged so that each is one product."""
+
+    input_norm: Tensor  # [hidden]
+    qkv: Linear  # [q + 2 kv, hidden]
+    o: Linear  # [hidden, q]
+    post_norm: Tensor  # [hidden]
+    gate_up: Linear  # [2 ffn, hidden]
+    down: Linear  # [hidden, ffn]
+
+
+class WeightSource:
+    """Checkpoint tensors, moved to the model's device and dtype one at a time."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype) -> None:
+        self._tensors = tensors
+        self.device = device
+        self.dtype = dtype
+
+    def tensor(self, name: str) -> Tensor:
+        return self._tensors[name].to(device=self.device, dtype=self.dtype)
+
+    def linear(self, name: str, bias: bool = True) -> Linear:
+        return Linear(self.tensor(f"{name}.weight"), self.tensor(f"{name}.bias") if bias else None)
+
+    def _merged(self, prefix: str, names: tuple[str, ...]) -> Linear:
+        return Linear(torch.cat([self.tensor(f"{prefix}.{name}.weight") for name in names]))
+
+    def layer(self, prefix: str) -> LayerWeights:
+        return LayerWeights(
+            input_norm=self.tensor(f"{prefix}.input_layernorm.weight"),
+            qkv=self._merged(f"{prefix}.self_attn", ("q_proj", "k_proj", "v_proj")),
+            o=self.linear(f"{prefix}.self_attn.o_proj", bias=False),
+            post_norm=self.tensor(f"{prefix}.post_attention_layernorm.weight"),
+            gate_up=self._merged(f"{prefix}.mlp", ("gate_proj", "up_proj")),
+            down=self.linear(f"{prefix}.mlp.down_proj", bias=False),
+        )

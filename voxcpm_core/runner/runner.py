@@ -1,0 +1,128 @@
+"""launch and collect: one engine step on the device, and its outputs on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from voxcpm_core.config import ModelConfig
+from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.model.kv_cache import KvCache
+from voxcpm_core.model.voxcpm import StreamState, VoxCPMModel
+from voxcpm_core.runner.buffers import SlotBuffers
+from voxcpm_core.runner.noise import NoiseSource, counter_noise
+from voxcpm_core.runner.prefill import Prefiller
+from voxcpm_core.runner.transfer import HostCopy
+from voxcpm_core.scheduler import Row, StepPlan, Stream
+from voxcpm_core.types import FloatArray
+from voxcpm_core.vae import VaeDecoder, VaeEncoder
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """A launched step whose outputs have not been collected."""
+
+    rows: tuple[Row, ...]  # rows that ran
+    failures: tuple[tuple[Stream, Exception], ...]  # newcomers whose prefill raised; they have no row
+    copy: HostCopy | None  # None: no row ran
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Host copies of one step's outputs, row by row."""
+
+    latents: FloatArray  # [B, P, C]
+    audio: list[FloatArray | None]  # [samples_per_patch] each
+    stops: list[bool]
+
+
+class Runner:
+    """Holds model, caches and slot state of one device."""
+
+    def __init__(
+        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, *, num_slots: int, num_pages: int,
+        page_size: int, max_positions: int, noise: NoiseSource = counter_noise,
+    ) -> None:
+        self.config: ModelConfig = model.config
+        self.model = model
+        self._decoder = decoder
+        self.noise = noise
+        self._cache = KvCache(model.config, num_pages, page_size, model.device, model.dtype)
+        max_pages = -(-max_positions // page_size)
+        self._buffers = SlotBuffers(
+            model.config, num_slots, max_pages, decoder.state_size, model.device, model.dtype
+        )
+        self._prefill = Prefiller(model, encoder, decoder, self._buffers, self._cache)
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> InFlight:
+        """Enqueue a step's work. A newcomer whose prefill raises is left out; a raising decode is the caller's."""
+        failures = []
+        for stream in plan.prefills:
+            try:
+                self._prefill(stream)
+            except Exception as error:  # any fault inside one prefill is that request's own
+                failures.append((stream, error))
+        failed = {id(stream) for stream, _ in failures}
+        rows = tuple(row for row in plan.rows if id(row.stream) not in failed)
+        return InFlight(rows, tuple(failures), HostCopy(self._decode(rows)) if rows else None)
+
+    def collect(self, step: InFlight) -> StepResult:
+        """Wait for a launched step with rows and take its outputs."""
+        assert step.copy is not None
+        latents, stops, audio = step.copy.wait()
+        heard = iter(audio.numpy().astype(np.float32, copy=False))
+        return StepResult(
+            latents=latents.float().numpy(),
+            audio=[next(heard) if row.stream.request.wants_audio else None for row in step.rows],
+            stops=stops.tolist(),
+        )
+
+    def _decode(self, rows: tuple[Row, ...]) -> list[Tensor]:
+        """DiT, then VAE beside local encoder and LMs. Returns patches [B, P, C], stop flags [B], audio [A, samples]."""
+        buffers, device = self._buffers, self.model.device
+        slots = torch.tensor([row.slot for row in rows], device=device)
+        patches = self._generate(rows, slots)
+        audio = self._decode_audio(rows, slots, patches)
+        context = PagedContext(
+            page_table=buffers.page_table[slots],
+            positions=buffers.position[slots].unsqueeze(1),
+            max_context=max(row.context_length for row in rows),
+            page_size=self._cache.page_size,
+        )
+        output = self.model.advance(patches, self._cache, context)
+        buffers.store(slots, StreamState(output.lm_hidden, output.res_hidden, patches))
+        buffers.advance(slots)
+        return [patches, output.stop, audio]
+
+    def _generate(self, rows: tuple[Row, ...], slots: Tensor) -> Tensor:
+        """One batched solve per number of timesteps."""
+        config, buffers = self.config, self._buffers
+        seeds, indices = buffers.seed[slots], buffers.patch_index[slots]
+        noise = self.noise(seeds, indices, config.patch_size, config.feat_dim).to(self.model.dtype)
+        noise = (noise * buffers.temperature[slots].view(-1, 1, 1)).to(self.model.dtype)
+        state, cfg_value = buffers.state(slots), buffers.cfg_value[slots]
+        groups: dict[int, list[int]] = {}
+        for i, row in enumerate(rows):
+            groups.setdefault(row.stream.request.inference_timesteps, []).append(i)
+        if len(groups) == 1:
+            return self.model.generate_patch(state, noise, cfg_value, next(iter(groups)))
+        patches = torch.empty_like(noise)
+        for num_steps, members in groups.items():
+            at = torch.tensor(members, device=slots.device)
+            part = StreamState(*(tensor[at] for tensor in state))
+            patches[at] = self.model.generate_patch(part, noise[at], cfg_value[at], num_steps)
+        return patches
+
+    def _decode_audio(self, rows: tuple[Row, ...], slots: Tensor, patches: Tensor) -> Tensor:
+        """Audio of the rows that want it: [A, samples_per_patch]."""
+        heard = [i for i, row in enumerate(rows) if row.stream.request.wants_audio]
+        if not heard:
+            return torch.zeros(0, self.config.samples_per_patch, device=slots.device)
+        if len(heard) < len(rows):
+            at = torch.tensor(heard, device=slots.device)
+            slots, patches = slots[at], patches[at]
+        return self._decoder.decode_slots(patches.float().transpose(1, 2), self._buffers.vae_state, slots)

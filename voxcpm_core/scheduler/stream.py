@@ -1,0 +1,58 @@
+"""What the scheduler knows of a request, and the plan of one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from voxcpm_core.types import EngineRequest, FinishReason
+
+
+@dataclass(eq=False)
+class Stream:
+    """One request from admission to its last patch."""
+
+    stream_id: int
+    request: EngineRequest
+    slot: int = -1
+    pages: tuple[int, ...] = ()
+    num_launched: int = 0  # patches launched so far; the next one has this index
+    last_index: int = 0  # index of the last patch, as far as is known
+    finish_reason: FinishReason = FinishReason.LENGTH  # valid once the last patch is collected
+    dropped: bool = False  # cancelled or failed: what is still in flight is discarded
+
+    def __post_init__(self) -> None:
+        self.last_index = self.request.max_patches - 1
+
+    @property
+    def fully_launched(self) -> bool:
+        return self.num_launched > self.last_index
+
+    def observe_stop(self, patch_index: int) -> None:
+        """The stop head asked, at the end of patch `patch_index - 1`, for this patch to be the last."""
+        request = self.request
+        if request.ignore_stop or patch_index <= request.min_length or patch_index > self.last_index:
+            return
+        self.last_index = patch_index
+        self.finish_reason = FinishReason.STOP
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stream's part in a decode step."""
+
+    stream: Stream
+    slot: int
+    patch_index: int
+
+    @property
+    def context_length(self) -> int:
+        """KV positions that exist after this step has fed its patch back."""
+        return self.stream.request.num_prefill + self.patch_index + 1
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """One engine step: prefill the newcomers, then make one patch for every row (newcomers included)."""
+
+    prefills: tuple[Stream, ...]
+    rows: tuple[Row, ...]

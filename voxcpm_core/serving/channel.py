@@ -1,0 +1,57 @@
+"""The one owner of a request's response sender."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from voxcpm_core.errors import RequestError
+from voxcpm_core.serving.responses import Responses
+
+
+class Channel:
+    """Sends data responses in order, then exactly one FINAL, and polls for cancellation until then.
+
+    `send`, `finish` and `fail` belong to one thread at a time; `is_cancelled` and `closed` to any.
+    Triton frees the request at FINAL, and asking it for cancellation afterwards kills the whole server:
+    so the lock covers the question, and FINAL first closes the channel under the same lock. Data responses
+    need no such care, and a send may block for long; so it never holds the lock.
+    """
+
+    def __init__(self, sender: Any, responses: Responses, request_id: str) -> None:
+        self.request_id = request_id
+        self._sender = sender
+        self._responses = responses
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def is_cancelled(self) -> bool:
+        """Whether the caller has gone; False once FINAL is on its way."""
+        with self._lock:
+            return not self._closed and bool(self._sender.is_cancelled())
+
+    def send(self, response: Any) -> None:
+        """Send one data response; nothing happens after FINAL."""
+        if not self._closed:
+            self._sender.send(response)
+
+    def finish(self) -> None:
+        """End the request: FINAL, alone."""
+        if self._close():
+            self._sender.send(flags=self._responses.final_flag)
+
+    def fail(self, error: RequestError) -> bool:
+        """End the request with an error and FINAL in one response; False if it had ended before."""
+        if not self._close():
+            return False
+        self._sender.send(self._responses.error(error, self.request_id), flags=self._responses.final_flag)
+        return True
+
+    def _close(self) -> bool:
+        with self._lock:
+            was_open, self._closed = not self._closed, True
+        return was_open

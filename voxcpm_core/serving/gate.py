@@ -1,0 +1,87 @@
+"""Admission: blocks `execute()` while the engine is full, so that Triton's own queue and its policies rule."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from voxcpm_core.errors import ErrorCode, RequestError
+
+CANCEL_POLL_S = 0.2
+
+
+class Place:
+    """A request's place in the engine, from the gate until its stream ends. Both calls are idempotent."""
+
+    def __init__(self, gate: Gate, num_pages: int) -> None:
+        self.num_pages = num_pages
+        self.is_waiting = True
+        self._gate = gate
+
+    def admit(self) -> None:
+        """The engine took it out of its waiting queue."""
+        self._gate.admit(self)
+
+    def leave(self) -> None:
+        """Its stream ended."""
+        self._gate.leave(self)
+
+
+class Gate:
+    """Lets a request through when it can run at once, or when fewer than `max_waiting` wait in the engine."""
+
+    def __init__(self, max_running: int, max_waiting: int, num_pages: int, page_size: int) -> None:
+        self._max_running = max_running
+        self._max_waiting = max_waiting
+        self._num_pages = num_pages
+        self._page_size = page_size
+        self._cond = threading.Condition()
+        self._inside: set[Place] = set()
+        self._closed: RequestError | None = None
+
+    @property
+    def num_inside(self) -> int:
+        return len(self._inside)
+
+    def enter(self, num_positions: int, is_cancelled: Callable[[], bool]) -> Place:
+        """Take a place for a request of so many KV positions; blocks while there is none.
+
+        Raises CANCELLED within `CANCEL_POLL_S` of the caller's leaving, and the closing error once closed.
+        """
+        place = Place(self, -(-num_positions // self._page_size))
+        while not self._try_enter(place):
+            if is_cancelled():  # outside the lock: it is a round trip to the server
+                raise RequestError(ErrorCode.CANCELLED, "cancelled before it was admitted")
+        return place
+
+    def close(self, error: RequestError) -> None:
+        """Open the gate for good: whoever waits or comes later gets `error`."""
+        with self._cond:
+            self._closed = error
+            self._cond.notify_all()
+
+    def admit(self, place: Place) -> None:
+        with self._cond:
+            place.is_waiting = False
+            self._cond.notify_all()
+
+    def leave(self, place: Place) -> None:
+        with self._cond:
+            self._inside.discard(place)
+            self._cond.notify_all()
+
+    def _try_enter(self, place: Place) -> bool:
+        """Wait for room, `CANCEL_POLL_S` at most."""
+        with self._cond:
+            if not self._cond.wait_for(lambda: self._closed is not None or self._has_room(place), CANCEL_POLL_S):
+                return False
+            if self._closed is not None:
+                raise RequestError(self._closed.code, str(self._closed))
+            self._inside.add(place)
+            return True
+
+    def _has_room(self, place: Place) -> bool:
+        pages = sum(other.num_pages for other in self._inside) + place.num_pages
+        if len(self._inside) < self._max_running and pages <= self._num_pages:
+            return True
+        return sum(other.is_waiting for other in self._inside) < self._max_waiting

@@ -1,0 +1,41 @@
+"""What the adapter needs of an engine. It never blocks on it and never shares a lock with it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from voxcpm_core.config.engine import EngineConfig
+from voxcpm_core.config.model import ModelConfig
+from voxcpm_core.text.tokenizer import TextTokenizer
+from voxcpm_core.types import EngineRequest, EngineStats, EventSink
+
+
+class EngineHandle(Protocol):
+    """A started engine.
+
+    Events of a stream: `Admitted`, then `Patch` after `Patch`, the last with a `finish_reason`; or `Failed`
+    at any time, after which nothing follows. They come from the engine's thread: a sink is quick and never raises.
+    """
+
+    @property
+    def model(self) -> ModelConfig: ...
+
+    @property
+    def config(self) -> EngineConfig: ...
+
+    @property
+    def tokenizer(self) -> TextTokenizer: ...
+
+    def submit(self, request: EngineRequest, sink: EventSink) -> int:
+        """Queue a request and return its stream id; events may arrive before this returns."""
+        ...
+
+    def cancel(self, stream_id: int) -> None:
+        """Idempotent. The stream then gets `Failed` with CANCELLED, unless it had ended."""
+        ...
+
+    def stats(self) -> EngineStats: ...
+
+    def close(self) -> None:
+        """End every stream with `Failed` and give the device back."""
+        ...

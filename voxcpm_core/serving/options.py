@@ -1,0 +1,19 @@
+"""How a caller wants the answer of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ENCODINGS = ("raw", "base64")
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Output options, validated."""
+
+    format: str = "pcm_s16le"
+    bitrate: int | None = None  # kbit/s
+    stream: bool = True  # False: exactly one data response
+    base64: bool = False
+    wants_audio: bool = True  # False: latents only
+    wants_latents: bool = False

@@ -1,0 +1,27 @@
+"""Request parameters: a misspelt input over /generate becomes one, and must not pass unseen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Set
+
+from voxcpm_core.errors import ErrorCode, RequestError, shown
+
+TRITON_NAMES = frozenset({"id", "priority", "timeout", "headers", "binary_data_output"})
+TRITON_PREFIXES = ("sequence_", "triton_")
+
+
+def allowed_names(setting: str) -> frozenset[str]:
+    """The names in the setting `allowed_parameters`, a comma-separated list."""
+    return frozenset(name.strip() for name in setting.split(",") if name.strip())
+
+
+def reject_unknown(parameters: str, allowed: Set[str]) -> None:
+    """`parameters` is the JSON object that Triton gives; raises INVALID_PARAMETER naming the first unknown one."""
+    names = json.loads(parameters) if parameters else {}
+    unknown = sorted(
+        name for name in names
+        if name not in TRITON_NAMES and name not in allowed and not name.startswith(TRITON_PREFIXES)
+    )
+    if unknown:
+        raise RequestError(ErrorCode.INVALID_PARAMETER, f"unknown parameter {shown(unknown[0])}")

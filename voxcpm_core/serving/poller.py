@@ -1,0 +1,66 @@
+"""One thread that notices callers who have gone."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+RUNNING_POLL_S = 0.05
+WAITING_POLLS = 4  # a waiting stream is asked at every fourth poll
+
+
+class Watched(Protocol):
+    """A stream whose caller may leave."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def is_waiting(self) -> bool: ...
+
+    def cancel_if_gone(self) -> bool:
+        """Ask Triton; True if the caller has gone and the stream was told so. Must not raise."""
+        ...
+
+
+class CancelPoller:
+    """Asks running streams every 50 ms and waiting ones every 200 ms, until they end or were cancelled."""
+
+    def __init__(self) -> None:
+        self._cond = threading.Condition()
+        self._watched: set[Watched] = set()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="voxcpm-cancel", daemon=True)
+        self._thread.start()
+
+    def watch(self, stream: Watched) -> None:
+        with self._cond:
+            self._watched.add(stream)
+            self._cond.notify()
+
+    def close(self) -> None:
+        with self._cond:
+            self._closing = True
+            self._cond.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        num_polls = 0
+        while True:
+            with self._cond:
+                self._cond.wait_for(lambda: self._closing or self._watched)
+                self._cond.wait_for(lambda: self._closing, RUNNING_POLL_S)
+                if self._closing:
+                    return
+                streams = tuple(self._watched)
+            num_polls += 1
+            done = [stream for stream in streams if self._is_done(stream, num_polls)]
+            with self._cond:
+                self._watched.difference_update(done)
+
+    def _is_done(self, stream: Watched, num_polls: int) -> bool:
+        if stream.ended:
+            return True
+        if stream.is_waiting and num_polls % WAITING_POLLS:
+            return False
+        return stream.cancel_if_gone()

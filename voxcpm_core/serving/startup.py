@@ -1,0 +1,69 @@
+"""Loading of the Triton model: settings, device, engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from voxcpm_core.config.engine import EngineConfig
+from voxcpm_core.errors import ConfigError
+from voxcpm_core.serving.adapter import Adapter
+from voxcpm_core.serving.device import choose_device
+
+FIRST_RELEASE_WITH_NUMPY_2 = (24, 11)
+BACKEND_PARAMETERS = frozenset({"EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS"})  # the Python backend's own
+
+
+def start(args: Mapping[str, str], pb_utils: Any, environ: Mapping[str, str]) -> Adapter:
+    """Load and warm up the engine of one instance; `args` are those of Triton's `initialize`.
+
+    Raises ConfigError or CheckpointError with what to change.
+    """
+    require_working_numpy(np.__version__, pb_utils, environ)
+    config = read_settings(args["model_config"], environ)
+    import torch
+
+    from voxcpm_core.engine import start_engine
+
+    kind, device_id = args["model_instance_kind"], args["model_instance_device_id"]
+    choice = choose_device(config.device, kind, device_id, torch.cuda.is_available)
+    if choice.warning:
+        pb_utils.Logger.log_warn(choice.warning)
+    engine = start_engine(config, choice.device)
+    return Adapter(engine, pb_utils)
+
+
+def read_settings(model_config: str, environ: Mapping[str, str]) -> EngineConfig:
+    """Settings from config.pbtxt (Triton's JSON of it) and the environment; raises ConfigError."""
+    parameters = {
+        name: value["string_value"]
+        for name, value in json.loads(model_config).get("parameters", {}).items()
+        if name not in BACKEND_PARAMETERS
+    }
+    config = EngineConfig.from_settings(parameters, environ)
+    if not config.model:
+        raise ConfigError(
+            "VOXCPM_MODEL is not set: name a checkpoint folder, a Hugging Face id such as openbmb/VoxCPM1.5, or demo"
+        )
+    return config
+
+
+def require_working_numpy(version: str, pb_utils: Any, environ: Mapping[str, str]) -> None:
+    """Raise ConfigError where the stub would crash at the first text input.
+
+    Stubs before Triton 24.11 read arrays of numpy 2 wrongly. NVIDIA's images name their release; elsewhere the
+    stub's age shows in the signature of InferenceResponse, which took `parameters` in 25.02.
+    """
+    if int(version.split(".")[0]) < 2:
+        return
+    release = environ.get("NVIDIA_TRITON_SERVER_VERSION", "")
+    if release:
+        year, month = release.split(".")[:2]
+        is_old = (int(year), int(month)) < FIRST_RELEASE_WITH_NUMPY_2
+    else:
+        is_old = "parameters" not in (pb_utils.InferenceResponse.__init__.__doc__ or "")
+    if is_old:
+        raise ConfigError(f"numpy {version} crashes the Python backend of this Triton release: install 'numpy<2'")

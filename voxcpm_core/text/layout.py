@@ -1,0 +1,54 @@
+"""Where text, reference and prompt stand in a prefill.
+
+    zero-shot      text… 101
+    continuation   text… 101 prompt…
+    reference      103 reference… 104 text… 101
+    combined       103 reference… 104 text… 101 prompt…
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+AUDIO_START = 101
+AUDIO_END = 102  # never used in generation
+REFERENCE_START = 103
+REFERENCE_END = 104
+
+
+@dataclass(frozen=True)
+class PrefillLayout:
+    """One row per LM position."""
+
+    ids: npt.NDArray[np.int64]  # [S]; 0 where a patch stands
+    reference: range  # positions of the reference patches
+    prompt: range  # positions of the prompt patches
+
+    @property
+    def is_audio(self) -> npt.NDArray[np.bool_]:
+        """Which positions hold a patch."""  # [S]
+        mask = np.zeros(len(self.ids), np.bool_)
+        for positions in (self.reference, self.prompt):
+            mask[positions.start : positions.stop] = True
+        return mask
+
+
+def num_prefill_positions(num_tokens: int, num_prompt_patches: int, num_reference_patches: int) -> int:
+    """Length of the layout; `num_tokens` counts the audio-start marker."""
+    markers = 2 if num_reference_patches else 0
+    return num_tokens + num_prompt_patches + num_reference_patches + markers
+
+
+def prefill_layout(token_ids: Sequence[int], num_prompt_patches: int, num_reference_patches: int) -> PrefillLayout:
+    """Lay out a request; `token_ids` end with the audio-start marker, absent audio has no patches."""
+    assert token_ids[-1] == AUDIO_START
+    head: list[int] = []
+    if num_reference_patches:
+        head = [REFERENCE_START, *[0] * num_reference_patches, REFERENCE_END]
+    ids = np.array([*head, *token_ids, *[0] * num_prompt_patches], np.int64)
+    reference = range(1, 1 + num_reference_patches) if num_reference_patches else range(0)
+    return PrefillLayout(ids, reference, range(len(ids) - num_prompt_patches, len(ids)))

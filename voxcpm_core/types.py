@@ -1,0 +1,127 @@
+"""The nouns shared by the engine, the Triton adapter and the Python API. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from voxcpm_core.errors import RequestError
+
+FloatArray = npt.NDArray[np.float32]
+
+
+class FinishReason(str, Enum):
+    """Why a stream ended: the model's stop head, or a length limit."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Audio that conditions a request: a waveform still to be encoded, or latents. Exactly one is set."""
+
+    waveform: FloatArray | None = None  # [samples], mono, at the VAE encoder's rate
+    latents: FloatArray | None = None  # [frames, feat_dim], frames a multiple of patch_size
+
+    def num_patches(self, frames_per_patch: int, samples_per_patch: int) -> int:
+        """Patches it occupies in the prefill; a waveform is padded up to a whole patch."""
+        if self.latents is not None:
+            return int(self.latents.shape[0]) // frames_per_patch
+        assert self.waveform is not None
+        return -(-int(self.waveform.shape[0]) // samples_per_patch)
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """Generation parameters as a caller gives them; lengths are in patches."""
+
+    cfg_value: float = 2.0
+    temperature: float = 1.0
+    inference_timesteps: int = 10
+    min_length: int = 2
+    max_length: int | None = None  # None: as long as the cache allows
+    length_cap: bool = True  # end at 6 * text tokens + 10 patches, as the official package does
+    ignore_stop: bool = False
+    seed: int | None = None  # None: one is drawn
+
+
+@dataclass(frozen=True)
+class SpeechRequest:
+    """What a caller asks for, before validation against a model."""
+
+    target_text: str
+    request_id: str = ""
+    prompt_text: str = ""
+    prompt: Condition | None = None
+    reference: Condition | None = None
+    params: SamplingParams = field(default_factory=SamplingParams)
+    wants_audio: bool = True  # False: latents only, the VAE decoder is not run
+
+
+@dataclass(frozen=True)
+class EngineRequest:
+    """A validated request in the engine's terms: token ids, patch counts and fully resolved limits."""
+
+    request_id: str
+    token_ids: tuple[int, ...]  # prompt text and target text, then the audio-start marker
+    prompt: Condition | None
+    reference: Condition | None
+    num_prefill: int  # LM positions of the prefill
+    max_patches: int  # the stream ends with this patch at the latest
+    min_length: int  # the stop head is ignored for patch indices up to and including this one
+    ignore_stop: bool
+    cfg_value: float
+    temperature: float
+    inference_timesteps: int
+    seed: int
+    wants_audio: bool
+
+    @property
+    def num_positions(self) -> int:
+        """KV positions reserved for the whole request."""
+        return self.num_prefill + self.max_patches
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """The request left the waiting queue and owns a slot."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One generated patch. `finish_reason` is set on the last patch of a stream only."""
+
+    index: int
+    latents: FloatArray  # [patch_size, feat_dim]
+    audio: FloatArray | None  # [samples_per_patch], in [-1, 1]; None when audio was not asked for
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The stream ended with an error (also when it was cancelled); nothing follows."""
+
+    error: RequestError
+
+
+StreamEvent = Admitted | Patch | Failed
+EventSink = Callable[[StreamEvent], None]
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """Counters of one engine at one moment."""
+
+    running: int
+    waiting: int
+    max_running: int
+    pages_used: int
+    pages_total: int
+    num_steps: int
+    num_dit_calls: int
+    num_prefills: int
