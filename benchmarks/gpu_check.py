@@ -84,14 +84,24 @@ def check_laws(report: Report, generation: str, root: Path) -> None:
         cuda[run_ahead] = Harness(folder, dataclasses.replace(SMALL, run_ahead=run_ahead), device=CUDA)
     alone = run_all(cuda["off"], requests, together=False)
     name = f"VoxCPM{generation} tiny fp32,"
-    report.check(f"{name} CUDA against CPU", largest_difference(alone, on_cpu), 1e-4)
+    # cuBLAS sums in another order than the CPU, and for each batch size; the random model amplifies that over
+    # up to a dozen patches. On the CPU a crowd changes nothing at all.
+    report.check(f"{name} CUDA against CPU", largest_difference(alone, on_cpu), 1e-3)
     crowded = run_all(cuda["off"], requests, together=True)
-    report.check(f"{name} alone against crowd", largest_difference(alone, crowded), 1e-5)
+    report.check(f"{name} alone against crowd", largest_difference(alone, crowded), 1e-4)
     ahead = run_all(cuda["on"], requests, together=True)
     report.check(f"{name} run-ahead against lock-step", largest_difference(ahead, crowded), 1e-6)
     bf16 = Harness(folder, dataclasses.replace(SMALL, dtype="bfloat16", run_ahead="on"), device=CUDA)
-    finite = all(np.isfinite(received.latents).all() for received in run_all(bf16, requests, together=True))
-    report.check(f"{name[:-6]} bf16, streams that are not finite", float(not finite), 0)
+    rounded = run_all(bf16, requests, together=True)
+    report.check(
+        f"VoxCPM{generation} tiny bf16, 1 - cosine to fp32 of first patches", 1 - first_cosine(rounded, on_cpu), 1e-2
+    )
+
+
+def first_cosine(left: list[Received], right: list[Received]) -> float:
+    """The smallest cosine between the first patches of two runs of the same requests."""
+    pairs = [(a.latents[0].ravel(), b.latents[0].ravel()) for a, b in zip(left, right, strict=True)]
+    return min(float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b))) for a, b in pairs if np.any(b))
 
 
 def bytes_per_step(generation_harness: Harness) -> float:

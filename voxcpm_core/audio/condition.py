@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from voxcpm_core.audio.decode import MAX_PEAK
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.types import Condition, FloatArray
 
+MAX_PEAK = 100.0  # of float files; samples far outside [-1, 1] are not audio
 MAX_LATENT = 1000.0  # latents of real speech stay two orders of magnitude below
 
 

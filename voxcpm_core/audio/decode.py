@@ -8,13 +8,13 @@ import numpy as np
 import soundfile
 import soxr
 
+from voxcpm_core.audio.condition import MAX_PEAK
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.types import FloatArray
 
 FORMATS = ("WAV", "WAVEX", "RF64", "FLAC", "OGG", "MP3")
 MAX_CHANNELS = 32
 MIN_RATE, MAX_RATE = 4_000, 384_000  # Hz
-MAX_PEAK = 100.0  # of float files; samples far outside [-1, 1] are not audio
 _BLOCK_FRAMES = 65_536
 _UNKNOWN_FRAMES = 1 << 62  # libsndfile counts at least so many frames when a flac header leaves the length open
 
