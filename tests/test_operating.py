@@ -1,0 +1,39 @@
+"""docs/operating.md names every setting with its default, every error, and every input, and no other."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from voxcpm_core.config import EngineConfig
+from voxcpm_core.errors import ErrorCode
+
+ROOT = Path(__file__).parent.parent
+TEXT = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """Cells of the first table under a heading, without its head."""
+    section = TEXT.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_settings():
+    documented = {row[0].strip("`"): row[1].strip("`") for row in rows("Settings")}
+    defaults = {field.name: field.default for field in fields(EngineConfig)}
+    assert list(documented) == list(defaults)
+    for name, default in defaults.items():
+        if default != "":
+            assert documented[name] == str(default), name
+
+
+def test_errors():
+    documented = {row[0].strip("`"): row[2] for row in rows("Errors")}
+    assert documented == {code.value: code.triton_code for code in ErrorCode}
+
+
+def test_inputs():
+    config = (ROOT / "model_repository" / "voxcpm" / "config.pbtxt").read_text(encoding="utf-8")
+    inputs = re.findall(r'name: "(\w+)"', config.split("output [", 1)[0].split("input [", 1)[1])
+    documented = [name for row in rows("Requests") for name in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(documented) == sorted(inputs)
