@@ -54,17 +54,18 @@ class RequestError(Exception):
         super().__init__(message)
         self.code = code
 
-    def __reduce__(self) -> tuple[type[RequestError], tuple[ErrorCode, str]]:
-        return type(self), (self.code, str(self))
-
     def wire(self, request_id: str) -> str:
         """The message as clients see it: `[CODE] request ID: message`."""
         return f"[{self.code.value}] request {request_id}: {self}"
 
 
-class ConfigError(ValueError):
+class StartupError(ValueError):
+    """The engine cannot be started; the message says what to change and may name files."""
+
+
+class ConfigError(StartupError):
     """A setting or config.json that cannot be used; names the key, the value and what is allowed."""
 
 
-class CheckpointError(ValueError):
+class CheckpointError(StartupError):
     """A checkpoint that cannot be loaded; names the file and the tensor or key."""

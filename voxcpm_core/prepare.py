@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Callable
 from numbers import Integral, Real
 
+import numpy as np
+
 from voxcpm_core.audio.condition import checked_condition
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.errors import ErrorCode, RequestError, shown
@@ -14,13 +16,13 @@ from voxcpm_core.text.layout import AUDIO_START, num_prefill_positions
 from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.types import Condition, EngineRequest, SamplingParams, SpeechRequest
 
-MAX_DRAWN_SEED = 1 << 53  # JSON clients read numbers up to here exactly
+DRAWN_SEED_BOUND = 1 << 53  # JSON clients read numbers up to here exactly
 CAP_PATCHES_PER_TOKEN, CAP_EXTRA_PATCHES = 6, 10
 
 
 def random_seed() -> int:
     """A seed for a request that brings none."""
-    return secrets.randbelow(MAX_DRAWN_SEED)
+    return secrets.randbelow(DRAWN_SEED_BOUND)
 
 
 def prepare(
@@ -86,6 +88,11 @@ def _check_params(params: SamplingParams, engine: EngineConfig) -> None:
     _check_integer("min_length", params.min_length, 0, None)
     if params.max_length is not None:
         _check_integer("max_length", params.max_length, 1, None)
+    for name in ("length_cap", "ignore_stop"):
+        if not isinstance(getattr(params, name), (bool, np.bool_)):
+            raise RequestError(
+                ErrorCode.INVALID_PARAMETER, f"{name}: expected true or false, got {shown(getattr(params, name))}"
+            )
     if params.seed is not None:
         _check_integer("seed", params.seed, -(1 << 63), (1 << 63) - 1)
 

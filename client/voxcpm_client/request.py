@@ -79,6 +79,7 @@ _bool = _scalar("BOOL", "<?")
 
 _ADDERS: dict[str, Callable[[service_pb2.ModelInferRequest, str, Any], None]] = {
     "format": _add_text,
+    "bitrate": _int32,
     "prompt_audio": _add_audio,
     "prompt_text": _add_text,
     "prompt_latents": _add_latents,

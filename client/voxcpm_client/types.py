@@ -17,6 +17,7 @@ class SpeechOptions(TypedDict, total=False):
     """Inputs of the model besides the text. None counts as not given: the server's default holds."""
 
     format: str | None  # pcm_s16le (default), wav, mp3
+    bitrate: int | None  # of mp3, in kbit/s; default 128
     prompt_audio: AudioFile | None  # speech to continue; needs prompt_text, its transcript
     prompt_text: str | None
     prompt_latents: FloatArray | None  # [frames, feat_dim], instead of prompt_audio

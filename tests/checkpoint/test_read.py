@@ -170,7 +170,7 @@ def test_vae_boundaries_must_be_those_of_the_config(folder):
 def test_config_errors_name_the_file(tmp_path):
     with pytest.raises(ConfigError, match=r"config\.json: cannot be read"):
         load_config(tmp_path)
-    for text in ("{", "", "[]", "{}", "\ud800".encode("utf-8", "surrogatepass")):
-        (tmp_path / "config.json").write_bytes(text.encode() if isinstance(text, str) else text)
+    for data in (b"{", b"", b"[]", b"{}", b"\xed\xa0\x80"):
+        (tmp_path / "config.json").write_bytes(data)
         with pytest.raises(ConfigError, match=r"config\.json"):
             load_config(tmp_path)

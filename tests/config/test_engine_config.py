@@ -23,6 +23,7 @@ def test_an_empty_value_means_the_default():
         ({"max_runing": "8"}, "unknown parameter 'max_runing'.*max_running"),
         ({"max_running": "many"}, "max_running: expected an integer, got 'many'"),
         ({"max_running": "0"}, "max_running: expected an integer >= 1, got 0"),
+        ({"kv_cache_mib": "-5"}, "kv_cache_mib: expected an integer >= 0, got -5"),
         ({"max_timesteps": "1"}, "max_timesteps: expected an integer >= 2, got 1"),
         ({"dtype": "float16"}, "dtype: expected 'float32' or 'bfloat16', got 'float16'"),
         ({"run_ahead": "maybe"}, "run_ahead: expected 'on', 'off' or 'auto', got 'maybe'"),

@@ -94,6 +94,10 @@ def _set(values, path, value):
         ("feat_dim", 7, "feat_dim: 7 differs from audio_vae_config.latent_dim"),
         ("audio_vae_config.use_noise_block", True, "use_noise_block: only false"),
         ("audio_vae_config.encoder_rates", "2,5", "encoder_rates: expected a list of integers"),
+        ("audio_vae_config.encoder_rates", [2, 0], "encoder_rates: expected a list of integers >= 1"),
+        ("audio_vae_config.encoder_rates", [], "encoder_rates: expected a list of integers >= 1"),
+        ("lm_config.num_key_value_heads", 3, "4 heads cannot share 3 kv heads"),
+        ("dit_config.num_heads", 5, "5 heads cannot share the LM's 2 kv heads"),
     ],
 )
 def test_bad_values_are_named(path, value, message):

@@ -1,6 +1,7 @@
 """What must hold whatever the schedule: alone = in a crowd, run-ahead = lock-step, one terminal event, balance."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -114,14 +115,15 @@ def test_a_cancelled_stream_gets_nothing_after_and_frees_its_slot_at_once(tiny_c
 
 def test_a_raising_prefill_hurts_its_own_request_alone(tiny_checkpoints, monkeypatch):
     harness = Harness(tiny_checkpoints["2"])
-    prefill = harness.core.runner._prefill
+    model, calls = harness.core.runner.model, itertools.count()
+    prefill = model.prefill
 
-    def raising(stream):
-        if stream.stream_id == 1:
+    def raising(*args):
+        if next(calls) == 1:  # the second newcomer's
             raise RuntimeError("a fault inside")
-        prefill(stream)
+        return prefill(*args)
 
-    monkeypatch.setattr(harness.core.runner, "_prefill", raising)
+    monkeypatch.setattr(model, "prefill", raising)
     requests = crowd(3)
     received = run_crowd(harness, requests)
     assert [stream.error_code for stream in received] == [None, "INTERNAL", None]
@@ -139,3 +141,21 @@ def test_a_raising_step_ends_its_streams_and_the_engine_goes_on(tiny_checkpoints
     assert broken.error_code == "INTERNAL"
     assert "division" not in str(broken.events[-1].error)
     assert harness.run(crowd(1)[0]).error_code is None
+
+
+def test_a_stream_that_is_not_finite_ends_and_spoils_nothing(tiny_checkpoints):
+    """Its pages and slot go to others, who must not meet what it left there."""
+    harness = Harness(tiny_checkpoints["2"], dataclasses.replace(SMALL, max_running=4))
+    requests = crowd(8)
+    clean = [harness.run(request) for request in requests]
+    spoiled = dataclasses.replace(
+        harness.prepare(requests[0]), cfg_value=float("nan"), max_patches=30
+    )
+    received = [harness.add(spoiled), *(harness.add(request) for request in requests)]
+    harness.drain()
+    assert received[0].error_code == "INTERNAL"
+    assert harness.core.stats().pages_used == 0
+    again = [harness.run(request) for request in requests]
+    for one, together, after in zip(clean, received[1:], again, strict=True):
+        np.testing.assert_allclose(together.latents, one.latents, **FP32)
+        np.testing.assert_allclose(after.latents, one.latents, **FP32)

@@ -15,7 +15,7 @@ def test_chunks_through_scattered_pages_equal_whole_causal_attention(length, chu
     generator = torch.Generator().manual_seed(length)
     q = torch.randn(1, length, HEADS, HEAD_DIM, generator=generator)
     k, v = torch.randn(2, 1, length, KV_HEADS, HEAD_DIM, generator=generator)
-    pages = torch.full((2, NUM_PAGES, PAGE_SIZE, KV_HEADS, HEAD_DIM), 1e4)  # stale values must not show
+    pages = torch.full((2, NUM_PAGES, PAGE_SIZE, KV_HEADS, HEAD_DIM), float("nan"))  # stale values must not show
     table = torch.randperm(NUM_PAGES, generator=generator)[:8].unsqueeze(0)
     outputs = []
     for start in range(0, length, chunk):

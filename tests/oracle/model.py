@@ -117,11 +117,6 @@ class OfficialModel:
         with torch.no_grad():
             return self.model.audio_vae.decode(latents).squeeze(1)
 
-    def vae_encode(self, waveform: Tensor) -> Tensor:
-        """[B, N] at the encoder's rate to [B, C, frames]."""
-        with torch.no_grad():
-            return self.model.audio_vae.encode(waveform, self.encoder_sample_rate)
-
     def prompt_latents(self, waveform: FloatArray) -> Tensor:
         """Latents of a prompt [N], as the package pads and encodes it. # [patches, P, C]"""
         return self._condition("audio_feat", "prompt_wav_path", waveform, prompt_text="a")

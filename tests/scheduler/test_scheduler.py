@@ -127,7 +127,7 @@ actions = st.lists(
 @given(actions, st.sampled_from([0, 1]), st.integers(1, 5), st.integers(8, 30))
 def test_slots_and_pages_balance_over_random_schedules(steps, depth, num_slots, num_pages):
     run = Run(make_scheduler(num_slots, num_pages), depth)
-    streams, expected = [], {}
+    streams = []
     for action, *arguments in steps:
         if action == "add":
             request, stop_at = arguments
@@ -149,8 +149,8 @@ def test_slots_and_pages_balance_over_random_schedules(steps, depth, num_slots, 
             continue
         request, stop_at = stream.request, run.stop_at[stream_id]
         by_stop = stop_at > request.min_length and not request.ignore_stop and stop_at < request.max_patches
-        expected = stop_at + 1 if by_stop else request.max_patches
-        assert run.patches[stream_id] == list(range(expected))
+        num_patches = stop_at + 1 if by_stop else request.max_patches
+        assert run.patches[stream_id] == list(range(num_patches))
         assert stream_id in run.reasons
     kept = [stream_id for stream_id in run.admitted if not streams[stream_id].dropped]
     assert kept == sorted(kept), "first in, first out"

@@ -109,6 +109,21 @@ def test_broken_json_is_answered_and_the_server_lives_on(triton_server: TritonSe
 
 
 @pytest.mark.parametrize(
+    "body",
+    [
+        b'{"target_text": "hi", "stream": false, "id": "\xff"}',
+        b'{"target_text": "hi", "stream": false, "x\xff": 1}',
+        b'{"target_text": "\xff", "stream": false}',
+    ],
+)
+def test_json_that_is_not_utf8(triton_server: TritonServer, body: bytes):
+    status, answer = generate(triton_server, body)
+    assert status == 400
+    assert answer["error"].startswith("[INVALID_")
+    assert "/" not in answer["error"]
+
+
+@pytest.mark.parametrize(
     "text",
     ["😀🎉", "\u200f\u200e", "\u202eabc", "<s>", "<|audio_start|>", "</s><unk>", "你好，世界", "(sad)", "\x00", "ﷺ"],
 )

@@ -165,6 +165,27 @@ def test_a_fault_in_one_request_leaves_the_others_of_its_batch_alone(serve: Call
     assert not any("SECRET" in line or "\n" in line for line in lines)
 
 
+def not_utf8() -> str:
+    return b"\xff".decode()
+
+
+def test_an_id_that_is_not_utf8_is_refused_and_leaves_the_others_alone(serve: Callable[..., Served]):
+    odd, good = speech(), speech("good")
+    odd.request_id = not_utf8  # type: ignore[method-assign]
+    serve().run(odd, good)
+    (error,) = odd.sender.errors
+    assert error.message.startswith("[INVALID_PARAMETER] request vx-")
+    assert error.message.endswith(": the request id is not valid UTF-8")
+    assert good.sender.chunks[-1]["is_last"]
+
+
+def test_a_parameter_that_is_not_utf8_is_refused(serve: Callable[..., Served]):
+    request = speech()
+    request.parameters = not_utf8  # type: ignore[method-assign]
+    (error,) = serve().run(request).errors
+    assert error.message == "[INVALID_PARAMETER] request r1: a request parameter is not valid UTF-8"
+
+
 def test_an_engine_failure_ends_only_its_stream(serve: Callable[..., Served]):
     served = serve(step_s=0.001)
     served.engine.fails_at["bad"] = 3

@@ -23,5 +23,4 @@ def test_layout(num_prompt, num_reference, ids, prompt, reference):
     assert layout.ids.tolist() == ids
     assert list(layout.prompt) == prompt
     assert list(layout.reference) == reference
-    assert layout.is_audio.nonzero()[0].tolist() == reference + prompt
     assert num_prefill_positions(len(TEXT), num_prompt, num_reference) == len(ids)

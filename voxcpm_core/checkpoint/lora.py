@@ -5,7 +5,6 @@ An adapted linear layer computes `W x + b + (alpha / r) B (A x)`, with A `[r, in
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,11 @@ from pathlib import Path
 import torch
 
 from voxcpm_core.checkpoint.files import StoredTensor, open_pickle, open_safetensors
+from voxcpm_core.checkpoint.load import read_json
 from voxcpm_core.checkpoint.shapes import main_shapes
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.config.fields import Fields
-from voxcpm_core.errors import CheckpointError, ConfigError
+from voxcpm_core.errors import CheckpointError
 
 CONFIG_FILE = "lora_config.json"
 WEIGHT_FILES = {"lora_weights.safetensors": open_safetensors, "lora_weights.ckpt": open_pickle}
@@ -61,13 +61,7 @@ def read_lora(folder: Path, config: ModelConfig) -> LoraAdapter:
 
 
 def _read_config(path: Path) -> tuple[int, float]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); rank and alpha stand there") from None
-    except ValueError as error:
-        raise ConfigError(f"{path}: is not JSON ({error})") from None
-    settings = Fields(values, str(path)).section("lora_config")
+    settings = Fields(read_json(path, "rank and alpha stand there"), str(path)).section("lora_config")
     return settings.integer("r"), settings.number("alpha")
 
 

@@ -15,6 +15,7 @@ from voxcpm_core.checkpoint.tiny import demo_config, tiny_config
 from voxcpm_core.checkpoint.tiny_tokenizer import write_tokenizer
 from voxcpm_core.checkpoint.write import atomic_path, write_safetensors
 from voxcpm_core.config import ModelConfig
+from voxcpm_core.dtypes import TORCH_DTYPES
 from voxcpm_core.errors import ConfigError, shown
 
 SIZES = ("tiny", "demo", *RELEASES)
@@ -52,7 +53,7 @@ def make_checkpoint(
         _save_pickle(out / "pytorch_model.bin", dict(main))
     else:
         shapes = main_shapes(config)
-        write_safetensors(out / "model.safetensors", shapes, dict.fromkeys(shapes, _dtype(config)), main)
+        write_safetensors(out / "model.safetensors", shapes, dict.fromkeys(shapes, TORCH_DTYPES[config.dtype]), main)
     _save_pickle(out / "audiovae.pth", _vae_tensors(config, DEMO_OUTPUT_GAIN if size == "demo" else 1.0, generator))
 
 
@@ -64,10 +65,6 @@ def _config(size: str, generation: str, dtype: str | None) -> tuple[Json, str]:
         return tiny_config(generation, dtype or "float32"), generation
     values = demo_config() if size == "demo" else release_config(size)
     return values | {"dtype": dtype or "bfloat16"}, "2" if size == "demo" else size
-
-
-def _dtype(config: ModelConfig) -> torch.dtype:
-    return torch.float32 if config.dtype == "float32" else torch.bfloat16
 
 
 def _save_pickle(path: Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -87,7 +84,7 @@ def _main_tensors(
             tensor[0] = _STOP_OFFSET
         elif name == "stop_head.weight":
             tensor[0, 0], tensor[1, 0] = stop_bias / _STOP_OFFSET, 0.0
-        yield name, tensor.to(_dtype(config))
+        yield name, tensor.to(TORCH_DTYPES[config.dtype])
 
 
 def _draw_main(name: str, shape: Shape, generator: torch.Generator) -> torch.Tensor:

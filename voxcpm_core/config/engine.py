@@ -36,6 +36,8 @@ class EngineConfig:
                      "max_audio_seconds", "page_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
+        if self.kv_cache_mib < 0:
+            raise ConfigError(f"kv_cache_mib: expected an integer >= 0, got {self.kv_cache_mib}")
         if self.max_timesteps < 2:
             raise ConfigError(f"max_timesteps: expected an integer >= 2, got {self.max_timesteps}")
         if self.dtype not in ("", "float32", "bfloat16"):

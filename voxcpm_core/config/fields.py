@@ -61,8 +61,8 @@ class Fields:
     def integers(self, *names: str, default: Sequence[int] | None = None) -> tuple[int, ...]:
         value = self._get(names)
         value = default if value is None else value
-        if not isinstance(value, Sequence) or isinstance(value, str) or not all(type(v) is int for v in value):
-            raise self._fail(names[0], "a list of integers", value)
+        if not isinstance(value, Sequence) or not value or not all(type(v) is int and v >= 1 for v in value):
+            raise self._fail(names[0], "a list of integers >= 1", value)
         return tuple(value)
 
     def numbers(self, *names: str) -> tuple[float, ...]:

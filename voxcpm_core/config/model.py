@@ -120,7 +120,7 @@ class ModelConfig:
         return cls(
             architecture=architecture,
             dtype=DTYPES[dtype],
-            vocab_size=lm.integer("vocab_size", minimum=105),
+            vocab_size=lm.integer("vocab_size", minimum=105),  # the markers' ids go up to 104
             embed_scale=lm.number("scale_emb", default=1.0) if _use_mup(lm) else 1.0,
             patch_size=top.integer("patch_size", default=4 if v2 else 2),
             feat_dim=feat_dim,
@@ -147,19 +147,28 @@ def _residual_scale(lm: Fields, num_layers: int) -> float:
 
 def _base_lm(lm: Fields) -> TransformerConfig:
     hidden, heads = lm.integer("hidden_size"), lm.integer("num_attention_heads")
-    head_dim = lm.optional_integer("kv_channels") or hidden // heads
-    num_layers = lm.integer("num_hidden_layers")
+    head_dim = _head_dim(lm, hidden, heads, "lm_config")
+    num_layers, kv_heads = lm.integer("num_hidden_layers"), lm.integer("num_key_value_heads")
+    if heads % kv_heads:
+        raise ConfigError(f"lm_config: {heads} heads cannot share {kv_heads} kv heads")
     return TransformerConfig(
         hidden_size=hidden,
         ffn_size=lm.integer("intermediate_size"),
         num_heads=heads,
-        num_kv_heads=lm.integer("num_key_value_heads"),
+        num_kv_heads=kv_heads,
         head_dim=head_dim,
         num_layers=num_layers,
         norm_eps=lm.number("rms_norm_eps"),
         rope=_rope(lm, head_dim),
         residual_scale=_residual_scale(lm, num_layers),
     )
+
+
+def _head_dim(part: Fields, hidden: int, heads: int, where: str) -> int:
+    head_dim = part.optional_integer("kv_channels")
+    if head_dim is None and hidden % heads:
+        raise ConfigError(f"{where}: hidden size {hidden} does not divide into {heads} heads, and kv_channels is absent")
+    return head_dim or hidden // heads
 
 
 def _rope(lm: Fields, head_dim: int) -> RopeConfig:
@@ -178,7 +187,9 @@ def _local_stack(part: Fields, lm: Fields, base: TransformerConfig) -> Transform
     hidden = part.integer("hidden_dim", "hidden_size", default=1024)
     heads = part.integer("num_heads", "num_attention_heads", default=16)
     num_layers = part.integer("num_layers", "num_hidden_layers", default=4)
-    head_dim = part.optional_integer("kv_channels") or hidden // heads
+    head_dim = _head_dim(part, hidden, heads, "local stack")
+    if heads % base.num_kv_heads:
+        raise ConfigError(f"local stack: {heads} heads cannot share the LM's {base.num_kv_heads} kv heads")
     if head_dim != base.head_dim:
         raise ConfigError(f"local stack: head_dim {head_dim} differs from the LM's {base.head_dim}, whose rope it uses")
     return replace(

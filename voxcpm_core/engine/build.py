@@ -1,45 +1,49 @@
-"""From settings to a warm engine: locate, load, size the cache, warm up."""
+"""From settings to a warm engine: locate, load, size the cache."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.checkpoint.locate import locate
 from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
 from voxcpm_core.config import EngineConfig, ModelConfig
+from voxcpm_core.dtypes import TORCH_DTYPES
 from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.engine.threaded import ThreadedEngine
+from voxcpm_core.engine.warm_up import warm_up
+from voxcpm_core.errors import CheckpointError, ConfigError, shown
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
-from voxcpm_core.prepare import prepare
 from voxcpm_core.runner import Runner
 from voxcpm_core.runner.noise import NoiseSource, counter_noise
-from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool
+from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool, pages_for
 from voxcpm_core.text.tokenizer import TextTokenizer
-from voxcpm_core.types import Condition, SamplingParams, SpeechRequest
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
 log = logging.getLogger(__name__)
 
 CPU_KV_CACHE_MIB = 1024
 CUDA_KV_CACHE_SHARE = 0.8
-WARM_UP_PATCHES = 2
 
 
 def start_engine(config: EngineConfig, device: str) -> ThreadedEngine:
     """Load the checkpoint that `config.model` names and return a warm engine on `device`.
 
-    Raises ConfigError or CheckpointError when it cannot be had or does not fit its own config.json.
+    Raises StartupError, a ConfigError or CheckpointError where one setting or file is to blame.
     """
     folder = locate(config.model)
     model_config = load_config(folder)
     tokenizer = TextTokenizer.from_folder(folder)
-    core = build_core(config, model_config, folder, torch.device(device))
+    if tokenizer.vocab_size > model_config.vocab_size:
+        raise CheckpointError(
+            f"{folder / 'tokenizer.json'}: has ids up to {tokenizer.vocab_size - 1}, "
+            f"but lm_config.vocab_size is {model_config.vocab_size}"
+        )
+    core = build_core(config, model_config, folder, _device(device))
     warm_up(core, model_config, config, tokenizer)
     return ThreadedEngine(core, model_config, config, tokenizer)
 
@@ -70,23 +74,20 @@ def build_core(
     return EngineCore(scheduler, runner, config.max_running, run_ahead)
 
 
-def warm_up(core: EngineCore, model: ModelConfig, config: EngineConfig, tokenizer: TextTokenizer) -> None:
-    """Generate a few patches in every mode that the model has, so that the first caller waits for nothing."""
-    silence = Condition(waveform=np.zeros(model.encoder_samples_per_patch, dtype=np.float32))
-    modes = [{}, {"prompt": silence, "prompt_text": "warm"}]
-    if model.supports_reference:
-        modes.append({"reference": silence})
-    params = SamplingParams(max_length=WARM_UP_PATCHES, seed=0)
-    for stream_id, mode in enumerate(modes):
-        request = SpeechRequest(target_text="warm up", request_id="warm-up", params=params, **mode)
-        core.add(-1 - stream_id, prepare(request, model, config, tokenizer, lambda: 0), lambda event: None)
-    while core.has_work:
-        core.step()
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device: expected 'cpu' or 'cuda:N', got {shown(name)}") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device: expected 'cpu' or 'cuda:N', got {shown(name)}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"device: {shown(name)} is not there; torch sees {torch.cuda.device_count()} CUDA devices")
+    return device
 
 
 def _dtype(config: EngineConfig, model: ModelConfig, device: torch.device) -> torch.dtype:
-    name = config.dtype or (model.dtype if device.type == "cuda" else "float32")
-    return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+    return TORCH_DTYPES[config.dtype or (model.dtype if device.type == "cuda" else "float32")]
 
 
 def _num_pages(config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:
@@ -98,5 +99,5 @@ def _num_pages(config: EngineConfig, model: ModelConfig, device: torch.device, d
         budget = int(torch.cuda.mem_get_info(device)[0] * CUDA_KV_CACHE_SHARE)
     else:
         budget = CPU_KV_CACHE_MIB * 2**20
-    pages_per_request = -(-config.num_positions(model) // config.page_size)
+    pages_per_request = pages_for(config.num_positions(model), config.page_size)
     return min(max(budget // page_bytes, 2 * pages_per_request), max(2, config.max_running) * pages_per_request)

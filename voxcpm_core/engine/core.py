@@ -6,10 +6,12 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 
+import numpy as np
+
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.faults import internal_error
-from voxcpm_core.runner import InFlight, Runner, StepResult
-from voxcpm_core.scheduler import Row, Scheduler, Stream
+from voxcpm_core.runner import InFlight, Runner
+from voxcpm_core.scheduler import Scheduler, Stream
 from voxcpm_core.types import Admitted, EngineRequest, EngineStats, EventSink, Failed, Patch, StreamEvent
 
 log = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ class EngineCore:
                 self._launched(self.runner.launch(plan))
                 keep = self._max_in_flight
             except Exception as error:
-                self._fail_rows(plan.rows, error)
+                self._fail_streams((row.stream for row in plan.rows), error)
         while len(self._in_flight) > keep:
             self._collect(self._in_flight.popleft())
 
@@ -80,7 +82,7 @@ class EngineCore:
         self._num_steps += 1
         self._num_prefills += sum(row.patch_index == 0 for row in step.rows)
         for stream, error in step.failures:
-            self._fail_rows([Row(stream, stream.slot, 0)], error)
+            self._fail_streams([stream], error)
         if step.copy is not None:
             self._in_flight.append(step)
 
@@ -88,19 +90,18 @@ class EngineCore:
         try:
             result = self.runner.collect(step)
         except Exception as error:
-            self._fail_rows(step.rows, error)
+            self._fail_streams((row.stream for row in step.rows), error)
             return
-        self._deliver(step.rows, result)
+        reasons = self._scheduler.observe(step.rows, result.stops)
+        for row, latents, audio, reason in zip(step.rows, result.latents, result.audio, reasons, strict=True):
+            if np.isfinite(latents).all():
+                self._emit(row.stream, Patch(row.patch_index, latents, audio, reason))
+            else:
+                self._fail_streams([row.stream], FloatingPointError("a latent is not finite"))
 
-    def _deliver(self, rows: Iterable[Row], result: StepResult) -> None:
-        rows = tuple(rows)
-        reasons = self._scheduler.observe(rows, result.stops)
-        for row, latents, audio, reason in zip(rows, result.latents, result.audio, reasons, strict=True):
-            self._emit(row.stream, Patch(row.patch_index, latents, audio, reason))
-
-    def _fail_rows(self, rows: Iterable[Row], error: Exception) -> None:
-        for row in rows:
-            self._fail(row.stream, internal_error(error, row.stream.request.request_id, log.error))
+    def _fail_streams(self, streams: Iterable[Stream], error: Exception) -> None:
+        for stream in streams:
+            self._fail(stream, internal_error(error, stream.request.request_id, log.error))
 
     def _fail(self, stream: Stream, error: RequestError) -> None:
         self._scheduler.drop(stream)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 import queue
 import threading
 from collections.abc import Callable
@@ -10,10 +12,14 @@ from collections.abc import Callable
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.faults import internal_error
 from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.types import EngineRequest, EngineStats, EventSink, Failed
 
+log = logging.getLogger(__name__)
+
 Command = Callable[[], None]
+SHUTTING_DOWN = "the engine is shutting down, retry after 1000 ms"
 
 
 class ThreadedEngine:
@@ -40,7 +46,7 @@ class ThreadedEngine:
             if not self._closed:
                 self._commands.put(lambda: self._core.add(stream_id, request, sink))
                 return stream_id
-        sink(Failed(RequestError(ErrorCode.NOT_READY, "the engine is shutting down")))
+        sink(Failed(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN)))
         return stream_id
 
     def cancel(self, stream_id: int) -> None:
@@ -53,17 +59,30 @@ class ThreadedEngine:
     def close(self) -> None:
         """End all streams with NOT_READY and stop the thread."""
         with self._lock:
-            if self._closed:
-                return
             self._closed = True
             self._commands.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while self._take_commands():
-            if self._core.has_work:
-                self._core.step()
-        self._core.fail_all(RequestError(ErrorCode.NOT_READY, "the engine is shutting down"))
+        try:
+            while self._take_commands():
+                if self._core.has_work:
+                    self._core.step()
+        except Exception as error:  # a fault of the loop itself: what it holds can no longer be trusted
+            self._end_all(internal_error(error, "of every stream", log.error))
+        else:
+            self._end_all(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
+
+    def _end_all(self, error: RequestError) -> None:
+        """Refuse whoever comes, and answer everybody who is there or just came in."""
+        with self._lock:
+            self._closed = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                command = self._commands.get_nowait()
+                if command is not None:
+                    command()
+        self._core.fail_all(error)
 
     def _take_commands(self) -> bool:
         """Run what callers asked for; waits when there is nothing else to do. False: close was asked for."""

@@ -43,5 +43,8 @@ def paged_attention(q: Tensor, k_pages: Tensor, v_pages: Tensor, context: PagedC
     v = v_pages[table].flatten(1, 2).transpose(1, 2)
     keys = torch.arange(num_pages * context.page_size, device=q.device)
     mask = (keys <= context.positions.unsqueeze(-1)).unsqueeze(1)  # [B, 1, T, K]
+    # What lies beyond a row's own context belongs to others; a weight of zero would not stop its NaN.
+    foreign = (keys > context.positions[:, -1:]).view(-1, 1, keys.shape[0], 1)
+    k, v = k.masked_fill(foreign, 0.0), v.masked_fill(foreign, 0.0)
     out = F.scaled_dot_product_attention(q.transpose(1, 2), k, v, attn_mask=mask, enable_gqa=True)
     return out.transpose(1, 2)

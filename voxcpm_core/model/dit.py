@@ -45,14 +45,14 @@ class LocalDiT:
         noise: [B, P, C], already scaled by the temperature; mu: [B, mu_size]; previous_patch: [B, P, C];
         cfg_value: float32 [B]. Returns [B, P, C]. One step returns the noise itself.
         """
-        steps, time_tokens = self.schedule(num_steps)
+        schedule, time_tokens = self.schedule(num_steps)
         x = noise
         # Guidance runs both halves as one batch: rows 0..B-1 with mu, B..2B-1 with mu = 0.
         mu = torch.cat((mu, torch.zeros_like(mu)))
         cond = self._cond_proj(previous_patch).repeat(2, 1, 1)  # [2B, P, hidden]
-        for step, token in zip(steps, time_tokens, strict=True):
+        for evaluation, token in zip(schedule, time_tokens, strict=True):
             velocity = self._velocity(x, mu, token, cond)
-            x = x - step.step * _guided(velocity, cfg_value)
+            x = x - evaluation.step * _guided(velocity, cfg_value)
         return x
 
     def _velocity(self, x: Tensor, mu: Tensor, time_token: Tensor, cond: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.noise import NoiseSource, counter_noise
 from voxcpm_core.runner.prefill import Prefiller
 from voxcpm_core.runner.transfer import HostCopy
-from voxcpm_core.scheduler import Row, StepPlan, Stream
+from voxcpm_core.scheduler import Row, StepPlan, Stream, pages_for
 from voxcpm_core.types import FloatArray
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
@@ -51,7 +50,7 @@ class Runner:
         self._decoder = decoder
         self.noise = noise
         self._cache = KvCache(model.config, num_pages, page_size, model.device, model.dtype)
-        max_pages = -(-max_positions // page_size)
+        max_pages = pages_for(max_positions, page_size)
         self._buffers = SlotBuffers(
             model.config, num_slots, max_pages, decoder.state_size, model.device, model.dtype
         )
@@ -66,15 +65,15 @@ class Runner:
                 self._prefill(stream)
             except Exception as error:  # any fault inside one prefill is that request's own
                 failures.append((stream, error))
-        failed = {id(stream) for stream, _ in failures}
-        rows = tuple(row for row in plan.rows if id(row.stream) not in failed)
+        failed = {stream for stream, _ in failures}
+        rows = tuple(row for row in plan.rows if row.stream not in failed)
         return InFlight(rows, tuple(failures), HostCopy(self._decode(rows)) if rows else None)
 
     def collect(self, step: InFlight) -> StepResult:
         """Wait for a launched step with rows and take its outputs."""
         assert step.copy is not None
         latents, stops, audio = step.copy.wait()
-        heard = iter(audio.numpy().astype(np.float32, copy=False))
+        heard = iter(audio.numpy())
         return StepResult(
             latents=latents.float().numpy(),
             audio=[next(heard) if row.stream.request.wants_audio else None for row in step.rows],

@@ -19,7 +19,7 @@ class HostCopy:
         for host, dev in zip(self._tensors, tensors, strict=True):
             host.copy_(dev, non_blocking=True)
         self._event = torch.cuda.Event()
-        self._event.record()
+        self._event.record(torch.cuda.current_stream(tensors[0].device))
 
     def wait(self) -> list[Tensor]:
         if self._event is not None:

@@ -1,7 +1,7 @@
 """Which streams run in the next step. Pure Python: no torch, no device."""
 
-from voxcpm_core.scheduler.pools import PagePool, SlotPool
+from voxcpm_core.scheduler.pools import PagePool, SlotPool, pages_for
 from voxcpm_core.scheduler.scheduler import Scheduler
 from voxcpm_core.scheduler.stream import Row, StepPlan, Stream
 
-__all__ = ["PagePool", "Row", "Scheduler", "SlotPool", "StepPlan", "Stream"]
+__all__ = ["PagePool", "Row", "Scheduler", "SlotPool", "StepPlan", "Stream", "pages_for"]

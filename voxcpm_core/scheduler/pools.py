@@ -6,6 +6,11 @@ import heapq
 from collections.abc import Sequence
 
 
+def pages_for(num_positions: int, page_size: int) -> int:
+    """Pages that so many KV positions take."""
+    return -(-num_positions // page_size)
+
+
 class SlotPool:
     """Rows of the runner's state arrays; the lowest free one is given out, so that batches stay compact."""
 
@@ -38,12 +43,9 @@ class PagePool:
     def num_free(self) -> int:
         return len(self._free)
 
-    def pages_for(self, num_positions: int) -> int:
-        return -(-num_positions // self.page_size)
-
     def acquire(self, num_positions: int) -> tuple[int, ...] | None:
         """Pages for so many positions, or None (and nothing taken) when there are not enough."""
-        count = self.pages_for(num_positions)
+        count = pages_for(num_positions, self.page_size)
         if count > len(self._free):
             return None
         return tuple(self._free.pop() for _ in range(count))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from voxcpm_core.scheduler.pools import PagePool, SlotPool
+from voxcpm_core.scheduler.pools import PagePool, SlotPool, pages_for
 from voxcpm_core.scheduler.stream import Row, StepPlan, Stream
 from voxcpm_core.types import EngineRequest, FinishReason
 
@@ -38,7 +38,7 @@ class Scheduler:
 
     def add(self, stream_id: int, request: EngineRequest) -> Stream:
         """Queue a request. It must fit the pool; validation has made sure of that."""
-        assert self._pages.pages_for(request.num_positions) <= self._pages.num_pages
+        assert pages_for(request.num_positions, self._pages.page_size) <= self._pages.num_pages
         stream = self._waiting[stream_id] = Stream(stream_id, request)
         return stream
 

@@ -17,7 +17,7 @@ from voxcpm_core.serving.gate import Gate
 from voxcpm_core.serving.handle import EngineHandle
 from voxcpm_core.serving.inputs import parse_request
 from voxcpm_core.serving.options import OutputOptions
-from voxcpm_core.serving.parameters import allowed_names, reject_unknown
+from voxcpm_core.serving.parameters import allowed_names, reject_unknown, utf8_or_none
 from voxcpm_core.serving.poller import CancelPoller
 from voxcpm_core.serving.responses import Responses, StreamInfo
 from voxcpm_core.serving.sender_pool import SenderPool
@@ -42,9 +42,13 @@ class Adapter:
     def execute(self, requests: Iterable[Any]) -> None:
         """Answer or queue each request; blocks while the engine is full and never raises."""
         for request in requests:
-            request_id = request.request_id() or f"vx-{secrets.token_hex(8)}"
+            # Over JSON, any bytes can come as the id, and the backend decodes them only when asked.
+            given_id = utf8_or_none(request.request_id)
+            request_id = given_id or f"vx-{secrets.token_hex(8)}"
             channel = Channel(request.get_response_sender(), self._responses, request_id)
             try:
+                if given_id is None:
+                    raise RequestError(ErrorCode.INVALID_PARAMETER, "the request id is not valid UTF-8")
                 self._accept(request, channel)
             except RequestError as error:
                 self._refuse(channel, error)
@@ -60,7 +64,10 @@ class Adapter:
         self._poller.close()
 
     def _accept(self, request: Any, channel: Channel) -> None:
-        reject_unknown(request.parameters(), self._allowed)
+        parameters = utf8_or_none(request.parameters)
+        if parameters is None:
+            raise RequestError(ErrorCode.INVALID_PARAMETER, "a request parameter is not valid UTF-8")
+        reject_unknown(parameters, self._allowed)
         parsed = parse_request(
             InputTensors(request.inputs()), channel.request_id, request.requested_output_names(), self._decode
         )

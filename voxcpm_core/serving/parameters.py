@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Set
+from collections.abc import Callable, Set
 
 from voxcpm_core.errors import ErrorCode, RequestError, shown
 
@@ -14,6 +14,14 @@ TRITON_PREFIXES = ("sequence_", "triton_")
 def allowed_names(setting: str) -> frozenset[str]:
     """The names in the setting `allowed_parameters`, a comma-separated list."""
     return frozenset(name.strip() for name in setting.split(",") if name.strip())
+
+
+def utf8_or_none(read: Callable[[], str]) -> str | None:
+    """What `read` returns; None where Triton holds bytes that are not UTF-8, which its backend refuses to decode."""
+    try:
+        return read()
+    except UnicodeDecodeError:
+        return None
 
 
 def reject_unknown(parameters: str, allowed: Set[str]) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 AUDIO_START = 101
-AUDIO_END = 102  # never used in generation
 REFERENCE_START = 103
 REFERENCE_END = 104
 
@@ -27,14 +26,6 @@ class PrefillLayout:
     ids: npt.NDArray[np.int64]  # [S]; 0 where a patch stands
     reference: range  # positions of the reference patches
     prompt: range  # positions of the prompt patches
-
-    @property
-    def is_audio(self) -> npt.NDArray[np.bool_]:
-        """Which positions hold a patch."""  # [S]
-        mask = np.zeros(len(self.ids), np.bool_)
-        for positions in (self.reference, self.prompt):
-            mask[positions.start : positions.stop] = True
-        return mask
 
 
 def num_prefill_positions(num_tokens: int, num_prompt_patches: int, num_reference_patches: int) -> int:

@@ -21,6 +21,7 @@ def say(
     audio_format: Annotated[
         str | None, typer.Option("--format", help="pcm_s16le, wav or mp3; default: what the file's suffix says.")
     ] = None,
+    bitrate: Annotated[int | None, typer.Option(help="Of mp3, in kbit/s.")] = None,
     seed: Annotated[int | None, typer.Option(help="Same seed, same speech.")] = None,
     prompt_audio: Annotated[Path | None, typer.Option(help="Speech to continue; needs --prompt-text.")] = None,
     prompt_text: Annotated[str | None, typer.Option(help="Transcript of --prompt-audio.")] = None,
@@ -39,6 +40,7 @@ def say(
     stream = Client(url=url, timeout_s=timeout_s).stream(
         text,
         format=audio_format,
+        bitrate=bitrate,
         seed=seed,
         prompt_audio=prompt_audio,
         prompt_text=prompt_text,

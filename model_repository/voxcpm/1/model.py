@@ -11,14 +11,14 @@ class TritonPythonModel:
     def initialize(self, args):
         # Triton also imports this file to complete the configuration, when torch is not wanted yet.
         try:
-            from voxcpm_core.errors import CheckpointError, ConfigError
+            from voxcpm_core.errors import StartupError
             from voxcpm_core.serving.startup import start
         except ModuleNotFoundError as error:
             message = f"{error}: install voxcpm-triton for the Python that Triton's Python backend runs"
             raise pb_utils.TritonModelException(message) from None
         try:
             self._adapter = start(args, pb_utils, os.environ)
-        except (CheckpointError, ConfigError) as error:
+        except StartupError as error:
             raise pb_utils.TritonModelException(str(error)) from None
 
     def execute(self, requests):

@@ -1,0 +1,55 @@
+"""Starting an engine: it is warm, or it says what to change."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+
+from tests.engine.harness import SMALL
+from voxcpm_core.config import EngineConfig
+from voxcpm_core.engine import start_engine
+from voxcpm_core.errors import CheckpointError, ConfigError, StartupError
+from voxcpm_core.model.voxcpm import VoxCPMModel
+
+
+@pytest.mark.parametrize("generation", ["0.5", "2"])
+def test_a_started_engine_has_generated_in_every_mode(generation, tiny_checkpoints):
+    engine = start_engine(dataclasses.replace(SMALL, model=str(tiny_checkpoints[generation])), "cpu")
+    stats = engine.stats()
+    engine.close()
+    assert stats.num_prefills == (3 if generation == "2" else 2)
+    assert (stats.running, stats.waiting, stats.pages_used) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "message"),
+    [
+        ({"max_model_len": 4}, "cpu", "the settings admit no request: .*positions"),
+        ({"max_text_tokens": 1}, "cpu", "the settings admit no request: .*tokens"),
+        ({}, "gpu", "device: expected 'cpu' or 'cuda:N', got 'gpu'"),
+        ({}, "meta", "device: expected 'cpu' or 'cuda:N', got 'meta'"),
+        ({}, "cuda:99", "device: 'cuda:99' is not there"),
+        ({"model": "no/such/folder"}, "cpu", "no/such/folder"),
+    ],
+)
+def test_settings_that_cannot_work_are_named(settings, device, message, tiny_checkpoints):
+    config = dataclasses.replace(EngineConfig(model=str(tiny_checkpoints["2"])), **settings)
+    with pytest.raises(ConfigError, match=message):
+        start_engine(config, device)
+
+
+def test_a_model_that_does_not_generate_does_not_start(tiny_checkpoints, monkeypatch):
+    monkeypatch.setattr(VoxCPMModel, "advance", lambda *_: 1 / 0)
+    with pytest.raises(StartupError, match="the model does not generate"):
+        start_engine(dataclasses.replace(SMALL, model=str(tiny_checkpoints["2"])), "cpu")
+
+
+def test_a_tokenizer_of_another_model_is_refused(tiny_checkpoints, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_checkpoints["2"], folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer["model"]["vocab"]["extra"] = 70000
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="tokenizer.json: has ids up to 70000"):
+        start_engine(dataclasses.replace(SMALL, model=str(folder)), "cpu")
