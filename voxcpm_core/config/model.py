@@ -167,7 +167,7 @@ def _base_lm(lm: Fields) -> TransformerConfig:
 def _head_dim(part: Fields, hidden: int, heads: int, where: str) -> int:
     head_dim = part.optional_integer("kv_channels")
     if head_dim is None and hidden % heads:
-        raise ConfigError(f"{where}: hidden size {hidden} does not divide into {heads} heads, and kv_channels is absent")
+        raise ConfigError(f"{where}: hidden size {hidden} does not divide into {heads} heads, and no kv_channels")
     return head_dim or hidden // heads
 
 
