@@ -1,3 +1,5 @@
+"""Tiny checkpoints, and the official models of them."""
+
 from pathlib import Path
 
 import pytest

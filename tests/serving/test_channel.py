@@ -1,3 +1,5 @@
+"""The owner of a response sender: exactly one FINAL, and no question to Triton after it."""
+
 import threading
 
 from tests.serving.fake_triton import FakeBackend, FakeSender

@@ -1,3 +1,5 @@
+"""From patches to chunks: no empty chunk but the last, held samples counted, base64 and latents."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""Which device an instance takes."""
+
 import pytest
 
 from voxcpm_core.serving.device import choose_device

@@ -1,3 +1,5 @@
+"""Admission: who passes, who blocks, and how a blocked request leaves."""
+
 import threading
 import time
 from collections.abc import Callable

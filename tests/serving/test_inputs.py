@@ -1,3 +1,5 @@
+"""From tensors to a request: every malformed value has its code."""
+
 import base64
 
 import numpy as np

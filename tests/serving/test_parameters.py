@@ -1,3 +1,5 @@
+"""Unknown request parameters are refused by name; Triton's own and allowed ones pass."""
+
 import json
 
 import pytest

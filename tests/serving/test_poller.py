@@ -1,3 +1,5 @@
+"""The thread that notices callers who have gone."""
+
 import threading
 import time
 

@@ -1,3 +1,5 @@
+"""Chunk sizes grow, and never at the price of an underrun."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

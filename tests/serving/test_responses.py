@@ -1,3 +1,5 @@
+"""Types, shapes and codes of what goes back to Triton."""
+
 import numpy as np
 
 from tests.serving.fake_triton import FakeBackend
@@ -50,8 +52,11 @@ def test_latents_alone_bring_no_audio():
 
 
 def test_every_code_has_its_triton_code():
-    codes = {code: RESPONSES.error(RequestError(code, "m"), "r").error.code for code in ErrorCode}
-    assert codes[ErrorCode.TOO_LARGE] == "INVALID_ARG"
-    assert codes[ErrorCode.OVERLOADED] == codes[ErrorCode.NOT_READY] == "UNAVAILABLE"
-    assert codes[ErrorCode.CANCELLED] == "CANCELLED"
-    assert codes[ErrorCode.INTERNAL] == "INTERNAL"
+    codes = {code.value: RESPONSES.error(RequestError(code, "m"), "r").error.code for code in ErrorCode}
+    invalid = [f"INVALID_{kind}" for kind in ("TEXT", "AUDIO", "LATENTS", "PARAMETER")]
+    assert codes == {
+        **dict.fromkeys([*invalid, "CONFLICTING_INPUTS", "TOO_LARGE"], "INVALID_ARG"),
+        **dict.fromkeys(("OVERLOADED", "NOT_READY"), "UNAVAILABLE"),
+        "CANCELLED": "CANCELLED",
+        "INTERNAL": "INTERNAL",
+    }

@@ -1,3 +1,5 @@
+"""Settings and checks before an engine is loaded."""
+
 import json
 
 import pytest

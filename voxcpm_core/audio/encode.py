@@ -10,7 +10,8 @@ from voxcpm_core.audio.wav import StreamingWavEncoder, WholeWavEncoder
 from voxcpm_core.errors import ErrorCode, RequestError, shown
 from voxcpm_core.types import FloatArray
 
-FORMATS = ("pcm_s16le", "wav", "mp3")
+DEFAULT_FORMAT = "pcm_s16le"
+FORMATS = (DEFAULT_FORMAT, "wav", "mp3")
 
 
 class Encoder(Protocol):

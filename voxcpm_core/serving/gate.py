@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.scheduler import pages_for
 
 CANCEL_POLL_S = 0.2
 
@@ -48,7 +49,7 @@ class Gate:
 
         Raises CANCELLED within `CANCEL_POLL_S` of the caller's leaving, and the closing error once closed.
         """
-        place = Place(self, -(-num_positions // self._page_size))
+        place = Place(self, pages_for(num_positions, self._page_size))
         while not self._try_enter(place):
             if is_cancelled():  # outside the lock: it is a round trip to the server
                 raise RequestError(ErrorCode.CANCELLED, "cancelled before it was admitted")

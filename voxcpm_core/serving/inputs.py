@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
-from voxcpm_core.audio.encode import FORMATS
+from voxcpm_core.audio.encode import DEFAULT_FORMAT, FORMATS
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.serving.options import ENCODINGS, OutputOptions
 from voxcpm_core.serving.tensors import InputTensors
@@ -62,7 +62,7 @@ def _options(tensors: InputTensors, output_names: Collection[str]) -> OutputOpti
     wants_audio = not output_names or "audio" in output_names
     stream = tensors.boolean("stream")
     return OutputOptions(
-        format=tensors.choice("format", FORMATS) or "pcm_s16le",
+        format=tensors.choice("format", FORMATS) or DEFAULT_FORMAT,
         bitrate=tensors.integer("bitrate"),
         stream=True if stream is None else stream,
         base64=tensors.choice("encoding", ENCODINGS) == "base64",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from voxcpm_core.audio.encode import DEFAULT_FORMAT
+
 ENCODINGS = ("raw", "base64")
 
 
@@ -11,7 +13,7 @@ ENCODINGS = ("raw", "base64")
 class OutputOptions:
     """Output options, validated."""
 
-    format: str = "pcm_s16le"
+    format: str = DEFAULT_FORMAT
     bitrate: int | None = None  # kbit/s
     stream: bool = True  # False: exactly one data response
     base64: bool = False

@@ -61,7 +61,6 @@ class SenderPool:
 
     def __init__(self, num_threads: int = 4, name: str = "voxcpm-send") -> None:
         self._name = name
-        self._num_threads = num_threads
         self._lock = threading.Lock()
         self._work_cond = threading.Condition(self._lock)  # a lane is ready, or the pool closes
         self._watch_cond = threading.Condition(self._lock)  # a worker is busy, or the last one has gone

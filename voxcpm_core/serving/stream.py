@@ -56,8 +56,12 @@ class OutputStream:
             cancel()
 
     def cancel_if_gone(self) -> bool:
-        if not self._channel.is_cancelled():
-            return False
+        try:
+            if not self._channel.is_cancelled():
+                return False
+        except Exception as fault:  # the poller serves all streams and must outlive one that cannot be asked
+            internal_error(fault, self._channel.request_id, self._log)
+            return True
         self._is_gone = True
         self._cancel_in_engine()
         return True
