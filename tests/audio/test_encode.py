@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from voxcpm_core.audio.encode import FORMATS, make_encoder
+from voxcpm_core.audio.encode import FORMATS, STREAMED_FORMATS, make_encoder
 from voxcpm_core.audio.mp3 import BITRATES, DELAY_SAMPLES, samples_per_frame
 from voxcpm_core.errors import ErrorCode, RequestError
 
@@ -25,8 +25,9 @@ def _encode(format: str, rate: int, pcm: np.ndarray, streaming: bool = True, chu
     return [*parts, encoder.finish()]
 
 
-@pytest.mark.parametrize("streaming", [True, False])
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("format", "streaming"), [*((f, True) for f in STREAMED_FORMATS), *((f, False) for f in FORMATS if f != "opus")]
+)
 @pytest.mark.parametrize("chunk", [1, 333, 1280, 7680])
 def test_chunked_equals_whole(format, streaming, chunk):
     pcm = _signal(9000)
@@ -43,7 +44,7 @@ def test_pcm_is_rounded_and_clipped():
 @pytest.mark.parametrize("format", FORMATS)
 def test_non_finite_samples_are_not_hidden(format):
     with pytest.raises(AssertionError):
-        make_encoder(format, 16000, True).encode(np.array([0.0, np.nan], np.float32))
+        make_encoder(format, 16000, False).encode(np.array([0.0, np.nan], np.float32))
 
 
 def test_whole_wav_has_exact_sizes():
@@ -111,12 +112,45 @@ def test_mp3_without_samples_is_empty():
 @pytest.mark.parametrize(
     ("format", "rate", "bitrate"),
     [("aac", 16000, None), ("mp3", 16001, None), ("mp3", 96000, None), ("mp3", 16000, 320), ("mp3", 48000, 8),
-     ("mp3", 44100, 0), ("mp3", 44100, -1), ("mp3", 8000, 128), ("wav", 16000, 128), ("pcm_s16le", 16000, 128)],
+     ("mp3", 44100, 0), ("mp3", 44100, -1), ("mp3", 8000, 128), ("wav", 16000, 128), ("pcm_s16le", 16000, 128),
+     ("flac", 16000, 128), ("opus", 44100, None), ("opus", 48000, 5), ("opus", 48000, 257), ("opus", 32000, 64)],
 )
 def test_what_a_format_lacks_is_refused(format, rate, bitrate):
     with pytest.raises(RequestError) as caught:
-        make_encoder(format, rate, True, bitrate)
+        make_encoder(format, rate, False, bitrate)
     assert caught.value.code is ErrorCode.INVALID_PARAMETER
+
+
+@pytest.mark.parametrize("format", ["flac", "opus"])
+def test_whole_formats_are_not_streamed(format):
+    with pytest.raises(RequestError, match="cannot be streamed") as caught:
+        make_encoder(format, 16000, True)
+    assert caught.value.code is ErrorCode.INVALID_PARAMETER
+
+
+def test_float_pcm_is_exact():
+    pcm = _signal(999)
+    assert np.array_equal(np.frombuffer(b"".join(_encode("pcm_f32le", 48000, pcm)), "<f4"), pcm)
+
+
+def test_flac_is_16_bit_and_exact_to_it():
+    pcm = _signal(5000)
+    data = b"".join(_encode("flac", 44100, pcm, streaming=False, chunk=700))
+    decoded, rate = soundfile.read(io.BytesIO(data), dtype="float32")
+    assert (rate, soundfile.info(io.BytesIO(data)).subtype) == (44100, "PCM_16")
+    np.testing.assert_allclose(decoded, pcm, atol=1 / 32768)
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 48000])
+@pytest.mark.parametrize("kbits", [16, None, 192])
+def test_opus_keeps_rate_length_and_bitrate(rate, kbits):
+    seconds = 4
+    pcm = _signal(seconds * rate)
+    data = b"".join(_encode("opus", rate, pcm, streaming=False, chunk=rate // 10, bitrate=kbits))
+    decoded, found_rate = soundfile.read(io.BytesIO(data), dtype="float32")
+    assert (found_rate, len(decoded)) == (rate, len(pcm))
+    assert 8 * len(data) / seconds / 1000 == pytest.approx(kbits or 128, rel=0.15)
+    assert np.corrcoef(decoded, pcm)[0, 1] > (0.5 if kbits == 16 else 0.95)  # 16 kbit/s drop most of this noise
 
 
 def test_a_long_format_name_is_cut():

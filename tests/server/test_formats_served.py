@@ -18,6 +18,8 @@ PATCHES = 6
 
 def decoded(audio: bytes, format: str, rate: int) -> np.ndarray:
     """Samples of a finished file; a streamed wav header's unknown sizes are filled in first."""
+    if format == "pcm_f32le":
+        return np.frombuffer(audio, "<f4").astype(np.float64)
     if format == "pcm_s16le":
         return np.frombuffer(audio, "<i2").astype(np.float64) / 32768
     if format == "wav" and audio[4:8] == b"\xff\xff\xff\xff":
@@ -27,8 +29,14 @@ def decoded(audio: bytes, format: str, rate: int) -> np.ndarray:
     return samples
 
 
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("format", ["pcm_s16le", "wav", "mp3"])
+FORMATS = [
+    *((name, stream) for name in ("pcm_s16le", "pcm_f32le", "wav", "mp3") for stream in (True, False)),
+    ("flac", False),
+    ("opus", False),
+]
+
+
+@pytest.mark.parametrize(("format", "stream"), FORMATS)
 def test_each_format(triton_server: TritonServer, format: str, stream: bool):
     answer = call(triton_server, format=format, stream=stream, max_length=PATCHES, min_length=PATCHES, seed=7)
     assert answer.errors == []
@@ -48,6 +56,16 @@ def test_each_format(triton_server: TritonServer, format: str, stream: bool):
     else:
         assert len(samples) == num_samples
     assert np.abs(samples).max() > 1e-4
+
+
+@pytest.mark.parametrize("format", ["wav", "mp3", "opus"])
+@pytest.mark.parametrize("rate", [8000, 24000])
+def test_another_rate(triton_server: TritonServer, format: str, rate: int):
+    options = {"format": format, "stream": False, "max_length": PATCHES, "min_length": PATCHES, "seed": 7}
+    (own,), (other,) = (call(triton_server, **options, **extra).chunks for extra in ({}, {"sample_rate": rate}))
+    assert other["sample_rate"] == rate
+    assert other["num_samples"] / rate == pytest.approx(own["num_samples"] / own["sample_rate"], abs=2 / rate)
+    assert soundfile.info(io.BytesIO(other["audio"])).samplerate == rate
 
 
 @pytest.mark.parametrize("format", ["pcm_s16le", "wav", "mp3"])

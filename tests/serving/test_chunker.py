@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import soxr
 
 from voxcpm_core.audio.encode import make_encoder
+from voxcpm_core.audio.resample import StreamResampler
 from voxcpm_core.serving.chunker import Chunk, Chunker
 from voxcpm_core.serving.options import OutputOptions
 from voxcpm_core.types import FinishReason, FloatArray, Patch
@@ -58,6 +60,21 @@ def test_streamed_chunks_are_the_encoded_whole(format: str, step_s: float):
     assert sum(chunk.num_samples for chunk in chunks) == 11 * SAMPLES
     assert [chunk.is_last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert [chunk.finish_reason for chunk in chunks] == [""] * (len(chunks) - 1) + ["stop"]
+
+
+@pytest.mark.parametrize("to_rate", [8_000, 22_050, 48_000])
+def test_resampled_chunks_are_the_whole_resampled_at_once(to_rate: int):
+    given = patches(9)
+    chunker = Chunker(
+        OutputOptions("pcm_f32le"), make_encoder("pcm_f32le", to_rate, True), 0.1, lambda: 0.0,
+        StreamResampler(RATE, to_rate),
+    )
+    chunks = chunks_of(chunker, given)
+    joined = np.frombuffer(b"".join(chunk.audio for chunk in chunks), "<f4")
+    whole = soxr.resample(np.concatenate([patch.audio for patch in given]), RATE, to_rate)
+    np.testing.assert_allclose(joined, np.clip(whole, -1, 1), atol=1e-6)
+    assert sum(chunk.num_samples for chunk in chunks) == len(whole)
+    assert all(chunk.audio for chunk in chunks)
 
 
 @pytest.mark.parametrize("format", ["pcm_s16le", "wav", "mp3"])

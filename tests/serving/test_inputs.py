@@ -97,7 +97,7 @@ def test_audio_is_made_unless_other_outputs_are_named(names: tuple[str, ...], wa
         ({"prompt_latents": np.zeros(4, np.float32)}, ErrorCode.INVALID_LATENTS),
         ({"prompt_latents": np.zeros((0, 4), np.float32)}, ErrorCode.INVALID_LATENTS),
         ({"reference_latents": np.zeros((2, 4), np.float64)}, ErrorCode.INVALID_LATENTS),
-        ({"format": text("flac")}, ErrorCode.INVALID_PARAMETER),
+        ({"format": text("aac")}, ErrorCode.INVALID_PARAMETER),
         ({"format": text("")}, ErrorCode.INVALID_PARAMETER),
         ({"format": text(b"\xff")}, ErrorCode.INVALID_PARAMETER),
         ({"encoding": text("hex")}, ErrorCode.INVALID_PARAMETER),

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Protocol
 
 from voxcpm_core.audio.mp3 import Mp3Encoder
-from voxcpm_core.audio.pcm import PcmEncoder
+from voxcpm_core.audio.pcm import FloatPcmEncoder, PcmEncoder
 from voxcpm_core.audio.wav import StreamingWavEncoder, WholeWavEncoder
+from voxcpm_core.audio.whole import flac_encoder, opus_encoder
 from voxcpm_core.errors import ErrorCode, RequestError, shown
 from voxcpm_core.types import FloatArray
 
 DEFAULT_FORMAT = "pcm_s16le"
-FORMATS = (DEFAULT_FORMAT, "wav", "mp3")
+STREAMED_FORMATS = (DEFAULT_FORMAT, "pcm_f32le", "wav", "mp3")
+WHOLE_FORMATS = ("flac", "opus")  # only as one answer
+FORMATS = STREAMED_FORMATS + WHOLE_FORMATS
 
 
 class Encoder(Protocol):
@@ -32,13 +35,19 @@ def make_encoder(format: str, sample_rate: int, streaming: bool, bitrate: int | 
     """
     if format not in FORMATS:
         raise _invalid(f"format: expected one of {', '.join(FORMATS)}, got {shown(format)}")
+    if streaming and format in WHOLE_FORMATS:
+        raise _invalid(f"format: {format} cannot be streamed; set stream to false")
     if format == "mp3":
         return Mp3Encoder(sample_rate, bitrate)
+    if format == "opus":
+        return opus_encoder(sample_rate, bitrate)
     if bitrate is not None:
         raise _invalid(f"bitrate: {format} has none")
     if format == "wav":
         return StreamingWavEncoder(sample_rate) if streaming else WholeWavEncoder(sample_rate)
-    return PcmEncoder()
+    if format == "flac":
+        return flac_encoder(sample_rate)
+    return PcmEncoder() if format == DEFAULT_FORMAT else FloatPcmEncoder()
 
 
 def _invalid(message: str) -> RequestError:

@@ -8,6 +8,7 @@ from typing import Any
 
 from voxcpm_core.audio.decode import decode_audio
 from voxcpm_core.audio.encode import make_encoder
+from voxcpm_core.audio.resample import StreamResampler, output_rate
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.faults import internal_error
 from voxcpm_core.prepare import prepare
@@ -73,9 +74,10 @@ class Adapter:
         )
         model, config = self._engine.model, self._engine.config
         prepared = prepare(parsed.speech, model, config, self._engine.tokenizer)
-        chunker = self._chunker(parsed.options)
+        rate = output_rate(parsed.options.format, parsed.options.sample_rate, model.vae.sample_rate)
+        chunker = self._chunker(parsed.options, rate)
         place = self._gate.enter(prepared.num_positions, channel.is_cancelled)
-        info = StreamInfo(channel.request_id, prepared.seed, model.vae.sample_rate, parsed.options)
+        info = StreamInfo(channel.request_id, prepared.seed, rate, parsed.options)
         log = self._logger.log_info
         self._submit(prepared, OutputStream(channel, place, chunker, self._responses, info, self._pool, log))
 
@@ -94,11 +96,13 @@ class Adapter:
     def _decode(self, data: bytes) -> FloatArray:
         return decode_audio(data, self._engine.model.vae.encoder_sample_rate, self._engine.config.max_audio_seconds)
 
-    def _chunker(self, options: OutputOptions) -> Chunker:
+    def _chunker(self, options: OutputOptions, rate: int) -> Chunker:
         model = self._engine.model
-        rate = model.vae.sample_rate
+        model_rate = model.vae.sample_rate
         encoder = make_encoder(options.format, rate, options.stream, options.bitrate)
-        return Chunker(options, encoder if options.wants_audio else None, model.samples_per_patch / rate)
+        resampler = StreamResampler(model_rate, rate) if rate != model_rate else None
+        patch_seconds = model.samples_per_patch / model_rate
+        return Chunker(options, encoder if options.wants_audio else None, patch_seconds, resampler=resampler)
 
     def _refuse(self, channel: Channel, error: RequestError) -> None:
         try:

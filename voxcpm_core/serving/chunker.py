@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from voxcpm_core.audio.encode import Encoder
+from voxcpm_core.audio.resample import StreamResampler
 from voxcpm_core.serving.options import OutputOptions
 from voxcpm_core.serving.ramp import ChunkRamp
 from voxcpm_core.types import FloatArray, Patch
@@ -38,9 +39,11 @@ class Chunker:
         encoder: Encoder | None,
         patch_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        resampler: StreamResampler | None = None,
     ) -> None:
         self._options = options
         self._encoder = encoder
+        self._resampler = resampler
         self._ramp = ChunkRamp(patch_seconds)
         self._clock = clock
         self._num_chunks = 0
@@ -56,8 +59,11 @@ class Chunker:
             self._latents.append(patch.latents)
         if self._encoder is not None:
             assert patch.audio is not None
-            self._num_samples += len(patch.audio)
-            self._hold(self._encoder.encode(patch.audio))
+            pcm = patch.audio
+            if self._resampler is not None:
+                pcm = self._resampler.feed(pcm, is_last=patch.finish_reason is not None)
+            self._num_samples += len(pcm)
+            self._hold(self._encoder.encode(pcm))
         if patch.finish_reason is not None:
             if self._encoder is not None:
                 self._hold(self._encoder.finish())

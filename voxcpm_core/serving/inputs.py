@@ -64,6 +64,7 @@ def _options(tensors: InputTensors, output_names: Collection[str]) -> OutputOpti
     return OutputOptions(
         format=tensors.choice("format", FORMATS) or DEFAULT_FORMAT,
         bitrate=tensors.integer("bitrate"),
+        sample_rate=tensors.integer("sample_rate"),
         stream=True if stream is None else stream,
         base64=tensors.choice("encoding", ENCODINGS) == "base64",
         wants_audio=wants_audio,
