@@ -1,4 +1,4 @@
-"""Correctness on a CUDA device, in one call: `python benchmarks/gpu_check.py`.
+"""Correctness on a CUDA device, in one call: `python -m benchmarks.gpu_check`.
 
 Builds checkpoints of its own, checks that CUDA gives what the CPU gives, that the engine's laws hold there, and
 that the released sizes load and run. Prints a line per check with the measured figure and its limit; exit code 1
@@ -19,15 +19,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent)]
-
-from tests.engine.harness import CPU, SMALL, Harness, Received  # noqa: E402
-from tests.engine.requests import crowd  # noqa: E402
-from voxcpm_core.checkpoint.random_init import make_checkpoint  # noqa: E402
-from voxcpm_core.checkpoint.releases import RELEASES  # noqa: E402
-from voxcpm_core.config import EngineConfig  # noqa: E402
-from voxcpm_core.kernels.noise import philox_normal  # noqa: E402
-from voxcpm_core.types import SamplingParams, SpeechRequest  # noqa: E402
+from tests.engine.harness import CPU, SMALL, Harness, Received
+from tests.engine.requests import crowd
+from voxcpm_core.checkpoint.random_init import make_checkpoint
+from voxcpm_core.checkpoint.releases import RELEASES
+from voxcpm_core.config import EngineConfig
+from voxcpm_core.kernels.noise import philox_normal
+from voxcpm_core.types import SamplingParams, SpeechRequest
 
 CUDA = torch.device("cuda")
 CROWD_SIZE = 16
