@@ -80,6 +80,14 @@ def test_a_caller_who_hangs_up_over_http_frees_the_slot(start_server: Callable[.
     assert time.monotonic() - start_s < 10
 
 
+def test_a_deadline_ends_a_long_stream(triton_server: TritonServer):
+    answer = call(triton_server, length_cap=False, ignore_stop=True, max_length=3000, deadline_ms=700)
+    (error,) = answer.errors
+    assert "[DEADLINE_EXCEEDED]" in error
+    assert answer.chunks
+    assert call(triton_server, max_length=1, deadline_ms=60_000).errors == []
+
+
 def test_tritons_queue_rules_what_the_engine_cannot_take(start_server: Callable[..., TritonServer]):
     server = start_server(VOXCPM_MAX_RUNNING="1", VOXCPM_MAX_WAITING="1")
     running = GrpcCall(server, LONG)

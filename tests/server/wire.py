@@ -17,7 +17,7 @@ TIMEOUT_S = 120.0
 NUMPY_TYPES = {
     "cfg_value": np.float32, "temperature": np.float32, "prompt_latents": np.float32, "reference_latents": np.float32,
     "inference_timesteps": np.int32, "min_length": np.int32, "max_length": np.int32,
-    "bitrate": np.int32, "sample_rate": np.int32,
+    "bitrate": np.int32, "sample_rate": np.int32, "deadline_ms": np.int32,
     "seed": np.int64, "length_cap": np.bool_, "ignore_stop": np.bool_, "stream": np.bool_, "return_latents": np.bool_,
 }
 TRITON_TYPES = {np.float32: "FP32", np.int32: "INT32", np.int64: "INT64", np.bool_: "BOOL"}

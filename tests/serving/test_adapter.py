@@ -259,6 +259,22 @@ def test_a_blocked_request_can_be_cancelled(serve: Callable[..., Served]):
     assert late.sender.violations == []
 
 
+def test_a_deadline_ends_a_request_that_runs_waits_or_stands_at_the_gate(serve: Callable[..., Served]):
+    served = serve(step_s=0.01, max_running=1, max_waiting=1)
+    deadline = {"deadline_ms": np.array([300], np.int32), "length_cap": np.array([False])}
+    requests = [speech(f"r{i}", patches=4000, **deadline) for i in range(3)]
+    start_s = time.monotonic()
+    served.adapter.execute(requests)  # the third blocks until its deadline
+    for request in requests:
+        assert request.sender.final.wait(GENEROUS_S)
+        (error,) = request.sender.errors
+        assert (error.message.split()[0], error.code) == ("[DEADLINE_EXCEEDED]", "CANCELLED")
+        assert request.sender.violations == []
+    assert 0.3 <= time.monotonic() - start_s < GENEROUS_S
+    assert requests[0].sender.chunks
+    assert served.run(speech("after")).errors == []
+
+
 def test_close_answers_what_runs_and_what_waits_at_the_gate(tokenizer: TextTokenizer):
     threads_before = set(threading.enumerate())
     served = Served(tokenizer, 0.01, {"max_running": 1, "max_waiting": 1})

@@ -34,6 +34,18 @@ def test_there_is_one_final_whatever_is_called():
     assert (sender.num_finals, sender.responses, sender.violations, sender.num_polls) == (1, [], [], 0)
 
 
+def test_a_deadline_is_a_reason_to_end_and_not_after_final():
+    channel = channel_to(FakeSender())
+    channel.set_deadline(60_000)
+    assert channel.departure() is None
+    channel.set_deadline(0)
+    departure = channel.departure()
+    assert departure is not None
+    assert departure.code is ErrorCode.DEADLINE_EXCEEDED
+    channel.finish()
+    assert channel.departure() is None
+
+
 def test_final_never_overlaps_a_cancel_question():
     for _ in range(30):
         sender = FakeSender(delay_s=lambda: 0.001)

@@ -12,23 +12,27 @@ from voxcpm_core.serving.gate import CANCEL_POLL_S, Gate, Place
 GENEROUS_S = 3.0
 
 
-def stays() -> bool:
-    """The `is_cancelled` of a caller who stays."""
-    return False
+GONE = RequestError(ErrorCode.CANCELLED, "gone")
+
+
+def stays() -> None:
+    """The `departure` of a caller who stays."""
 
 
 class Entering:
     """A thread at the gate."""
 
-    def __init__(self, gate: Gate, num_positions: int = 1, is_cancelled: Callable[[], bool] = stays) -> None:
+    def __init__(
+        self, gate: Gate, num_positions: int = 1, departure: Callable[[], RequestError | None] = stays
+    ) -> None:
         self.place: Place | None = None
         self.error: RequestError | None = None
-        self._thread = threading.Thread(target=self._run, args=(gate, num_positions, is_cancelled), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(gate, num_positions, departure), daemon=True)
         self._thread.start()
 
-    def _run(self, gate: Gate, num_positions: int, is_cancelled: Callable[[], bool]) -> None:
+    def _run(self, gate: Gate, num_positions: int, departure: Callable[[], RequestError | None]) -> None:
         try:
-            self.place = gate.enter(num_positions, is_cancelled)
+            self.place = gate.enter(num_positions, departure)
         except RequestError as error:
             self.error = error
 
@@ -101,7 +105,7 @@ def test_a_blocked_request_notices_its_cancel():
     gate = gate_with(max_running=1, max_waiting=1)
     gate.enter(1, stays)
     gone = threading.Event()
-    blocked = Entering(gate, is_cancelled=gone.is_set)
+    blocked = Entering(gate, departure=lambda: GONE if gone.is_set() else None)
     assert not blocked.is_through(2 * CANCEL_POLL_S)
     gone.set()
     assert blocked.is_through()
@@ -114,11 +118,11 @@ def test_a_slow_cancel_question_does_not_hold_up_the_engine():
     place = gate.enter(1, stays)
     asked, answer = threading.Event(), threading.Event()
 
-    def is_cancelled() -> bool:
+    def departure() -> RequestError | None:
         asked.set()
-        return not answer.wait(GENEROUS_S)
+        return None if answer.wait(GENEROUS_S) else GONE
 
-    blocked = Entering(gate, is_cancelled=is_cancelled)
+    blocked = Entering(gate, departure=departure)
     assert asked.wait(GENEROUS_S)
     start_s = time.monotonic()
     place.leave()

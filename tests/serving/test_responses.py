@@ -58,5 +58,6 @@ def test_every_code_has_its_triton_code():
         **dict.fromkeys([*invalid, "CONFLICTING_INPUTS", "TOO_LARGE"], "INVALID_ARG"),
         **dict.fromkeys(("OVERLOADED", "NOT_READY"), "UNAVAILABLE"),
         "CANCELLED": "CANCELLED",
+        "DEADLINE_EXCEEDED": "CANCELLED",
         "INTERNAL": "INTERNAL",
     }

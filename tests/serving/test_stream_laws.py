@@ -44,7 +44,7 @@ class Scene:
         options = OutputOptions(stream=stream)
         chunker = Chunker(options, make_encoder("pcm_s16le", 16_000, stream), 0.01)
         self.stream = OutputStream(
-            Channel(sender, responses, "r1"), self.gate.enter(1, lambda: False), chunker, responses,
+            Channel(sender, responses, "r1"), self.gate.enter(1, lambda: None), chunker, responses,
             StreamInfo("r1", 7, 16_000, options), pool, self.backend.Logger.log_info,
         )
         self.num_cancels = 0

@@ -72,11 +72,13 @@ class Adapter:
         parsed = parse_request(
             InputTensors(request.inputs()), channel.request_id, request.requested_output_names(), self._decode
         )
+        if parsed.options.deadline_ms is not None:
+            channel.set_deadline(parsed.options.deadline_ms)
         model, config = self._engine.model, self._engine.config
         prepared = prepare(parsed.speech, model, config, self._engine.tokenizer)
         rate = output_rate(parsed.options.format, parsed.options.sample_rate, model.vae.sample_rate)
         chunker = self._chunker(parsed.options, rate)
-        place = self._gate.enter(prepared.num_positions, channel.is_cancelled)
+        place = self._gate.enter(prepared.num_positions, channel.departure)
         info = StreamInfo(channel.request_id, prepared.seed, rate, parsed.options)
         log = self._logger.log_info
         self._submit(prepared, OutputStream(channel, place, chunker, self._responses, info, self._pool, log))

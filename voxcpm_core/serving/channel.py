@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
-from voxcpm_core.errors import RequestError
+from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.serving.responses import Responses
 
 
 class Channel:
     """Sends data responses in order, then exactly one FINAL, and polls for cancellation until then.
 
-    `send`, `finish` and `fail` belong to one thread at a time; `is_cancelled` and `closed` to any.
+    `send`, `finish` and `fail` belong to one thread at a time; `departure`, `is_cancelled` and `closed` to any.
     Triton frees the request at FINAL, and asking it for cancellation afterwards kills the whole server:
     so the lock covers the question, and FINAL first closes the channel under the same lock. Data responses
     need no such care, and a send may block for long; so it never holds the lock.
@@ -24,6 +25,8 @@ class Channel:
         self._responses = responses
         self._lock = threading.Lock()
         self._closed = False
+        self._received_s = time.monotonic()
+        self._deadline_ms: int | None = None
 
     @property
     def closed(self) -> bool:
@@ -33,6 +36,20 @@ class Channel:
         """Whether the caller has gone; False once FINAL is on its way."""
         with self._lock:
             return not self._closed and bool(self._sender.is_cancelled())
+
+    def set_deadline(self, deadline_ms: int) -> None:
+        """The request must end so long after it was received."""
+        self._deadline_ms = deadline_ms
+
+    def departure(self) -> RequestError | None:
+        """Why the request is to end now, its deadline or a caller who has gone; None while it is to go on."""
+        if self._closed:
+            return None
+        if self._deadline_ms is not None and time.monotonic() >= self._received_s + self._deadline_ms / 1000:
+            return RequestError(ErrorCode.DEADLINE_EXCEEDED, f"not finished within deadline_ms, {self._deadline_ms}")
+        if self.is_cancelled():
+            return RequestError(ErrorCode.CANCELLED, "cancelled by the caller")
+        return None
 
     def send(self, response: Any) -> None:
         """Send one data response; nothing happens after FINAL."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.errors import RequestError
 from voxcpm_core.scheduler import pages_for
 
 CANCEL_POLL_S = 0.2
@@ -44,15 +44,16 @@ class Gate:
     def num_inside(self) -> int:
         return len(self._inside)
 
-    def enter(self, num_positions: int, is_cancelled: Callable[[], bool]) -> Place:
+    def enter(self, num_positions: int, departure: Callable[[], RequestError | None]) -> Place:
         """Take a place for a request of so many KV positions; blocks while there is none.
 
-        Raises CANCELLED within `CANCEL_POLL_S` of the caller's leaving, and the closing error once closed.
+        Raises what `departure` answers within `CANCEL_POLL_S`, and the closing error once closed.
         """
         place = Place(self, pages_for(num_positions, self._page_size))
         while not self._try_enter(place):
-            if is_cancelled():  # outside the lock: it is a round trip to the server
-                raise RequestError(ErrorCode.CANCELLED, "cancelled before it was admitted")
+            error = departure()  # outside the lock: it is a round trip to the server
+            if error is not None:
+                raise error
         return place
 
     def close(self, error: RequestError) -> None:

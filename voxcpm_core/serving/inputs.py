@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from voxcpm_core.audio.encode import DEFAULT_FORMAT, FORMATS
-from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.errors import ErrorCode, RequestError, shown
 from voxcpm_core.serving.options import ENCODINGS, OutputOptions
 from voxcpm_core.serving.tensors import InputTensors
 from voxcpm_core.types import Condition, FloatArray, SamplingParams, SpeechRequest
@@ -60,11 +60,15 @@ def parse_request(
 
 def _options(tensors: InputTensors, output_names: Collection[str]) -> OutputOptions:
     wants_audio = not output_names or "audio" in output_names
-    stream = tensors.boolean("stream")
+    stream, deadline_ms = tensors.boolean("stream"), tensors.integer("deadline_ms")
+    if deadline_ms is not None and deadline_ms < 1:
+        message = f"deadline_ms: expected an integer >= 1, got {shown(deadline_ms)}"
+        raise RequestError(ErrorCode.INVALID_PARAMETER, message)
     return OutputOptions(
         format=tensors.choice("format", FORMATS) or DEFAULT_FORMAT,
         bitrate=tensors.integer("bitrate"),
         sample_rate=tensors.integer("sample_rate"),
+        deadline_ms=deadline_ms,
         stream=True if stream is None else stream,
         base64=tensors.choice("encoding", ENCODINGS) == "base64",
         wants_audio=wants_audio,

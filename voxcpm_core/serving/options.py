@@ -16,6 +16,7 @@ class OutputOptions:
     format: str = DEFAULT_FORMAT
     bitrate: int | None = None  # kbit/s
     sample_rate: int | None = None  # Hz; None: the model's own
+    deadline_ms: int | None = None  # counted from when the model received the request
     stream: bool = True  # False: exactly one data response
     base64: bool = False
     wants_audio: bool = True  # False: latents only

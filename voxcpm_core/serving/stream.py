@@ -29,7 +29,7 @@ class OutputStream:
         self._log = log
         self._lane = pool.lane(self._handle)
         self._cancel: Callable[[], None] | None = None
-        self._is_gone = False  # the caller left: what is queued need not be sent
+        self._departure: RequestError | None = None  # once set, what is queued need not be sent
         self._num_patches = 0
 
     @property
@@ -57,19 +57,21 @@ class OutputStream:
 
     def cancel_if_gone(self) -> bool:
         try:
-            if not self._channel.is_cancelled():
+            self._departure = self._channel.departure()
+            if self._departure is None:
                 return False
         except Exception as fault:  # the poller serves all streams and must outlive one that cannot be asked
             internal_error(fault, self._channel.request_id, self._log)
             return True
-        self._is_gone = True
         self._cancel_in_engine()
         return True
 
     def _handle(self, event: Patch | Failed) -> None:
         try:
             if isinstance(event, Failed):
-                self._fail(event.error)
+                # The engine knows that a stream was cancelled, but not why.
+                was_cancelled = event.error.code is ErrorCode.CANCELLED and self._departure is not None
+                self._fail(self._departure if was_cancelled else event.error)
             else:
                 self._send(event)
         except Exception as error:
@@ -80,9 +82,9 @@ class OutputStream:
         if self._channel.closed:
             return
         self._num_patches += 1
-        if self._is_gone:
+        if self._departure is not None:
             if patch.finish_reason is not None:
-                self._fail(RequestError(ErrorCode.CANCELLED, "cancelled by the caller"))
+                self._fail(self._departure)
             return
         chunk = self._chunker.add(patch)
         if chunk is None:
