@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from voxcpm_client.reader import StreamReader
 from voxcpm_client.request import build_request
 from voxcpm_client.speech import SpeechCollector
-from voxcpm_client.transport import aread_responses, read_responses
+from voxcpm_client.transport import aread_responses, check_url, read_responses
 from voxcpm_client.types import Chunk, Speech, SpeechOptions
 
 if TYPE_CHECKING:
@@ -25,13 +25,17 @@ class Client:
     two chunks, which is how a server process that died in the middle is noticed. None waits for ever.
 
     All methods take the options of `SpeechOptions` by name. They raise subclasses of `VoxError`, TypeError for an
-    unknown option and OSError for an audio file that cannot be read.
+    unknown option or a text that is no str, and OSError for an audio file that cannot be read. A `url` that cannot be
+    a gRPC address is InvalidUrl at once.
     """
 
     url: str = "localhost:8001"
     model: str = "voxcpm"
     timeout_s: float | None = 900.0
     gap_timeout_s: float | None = 30.0
+
+    def __post_init__(self) -> None:
+        check_url(self.url)
 
     def stream(
         self, text: str, *, request_id: str = "", **options: Unpack[SpeechOptions]

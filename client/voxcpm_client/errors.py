@@ -104,6 +104,12 @@ class ServerUnavailable(VoxError):
     code = "UNAVAILABLE"
 
 
+class InvalidUrl(VoxError, ValueError):
+    """An address that cannot be a server's gRPC address."""
+
+    code = "INVALID_URL"
+
+
 class GapTimeout(VoxError):
     """A stream that had begun fell silent for longer than `gap_timeout_s`."""
 
@@ -115,6 +121,8 @@ class StreamBroken(VoxError):
 
     code = "STREAM_BROKEN"
 
+
+URL_HINT = "url is the server's gRPC address, host:port, usually with port 8001"
 
 _BY_CODE: dict[str, type[VoxError]] = {
     kind.code: kind
@@ -145,10 +153,12 @@ def error_from_message(message: str) -> VoxError:
     return VoxError(message)
 
 
-def error_from_status(status: str, details: str, url: str) -> VoxError:
-    """The exception for a gRPC call that ended with the status named `status`."""
+def error_from_status(status: str, details: str, url: str, num_chunks: int) -> VoxError:
+    """The exception for a gRPC call that ended with the status named `status` after `num_chunks` chunks."""
+    if status == "UNAVAILABLE" and num_chunks:
+        return ServerUnavailable(f"the connection to {url} was lost after {num_chunks} chunks: {details}")
     if status == "UNAVAILABLE":
-        return ServerUnavailable(f"no answer from a Triton server at {url}: {details}")
+        return ServerUnavailable(f"no answer from a Triton server at {url}: {details}; {URL_HINT}")
     if status == "DEADLINE_EXCEEDED":
         return DeadlineExceeded("the request was not done within timeout_s")
     if status == "CANCELLED":

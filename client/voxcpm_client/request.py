@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import service_pb2
 
-from voxcpm_client.errors import InvalidParameter
+from voxcpm_client.errors import InvalidParameter, InvalidText
 
 DEFAULT_FORMAT = "pcm_s16le"
 
@@ -20,14 +20,16 @@ def build_request(
 ) -> service_pb2.ModelInferRequest:
     """The request for one utterance.
 
-    `timeout_s` bounds the time in Triton's queue. Raises TypeError for an unknown option, InvalidParameter for a value
-    that its type cannot hold and OSError for an audio file that cannot be read.
+    `timeout_s` bounds the time in Triton's queue. Raises TypeError for an unknown option and for a text that is no str,
+    InvalidParameter for a value that its type cannot hold, InvalidText for a text with lone surrogates and OSError for
+    an audio file that cannot be read.
     """
+    _utf8("request_id", request_id)
     request = service_pb2.ModelInferRequest(model_name=model, id=request_id)
     request.parameters["triton_enable_empty_final_response"].bool_param = True
     if timeout_s is not None:
         request.parameters["timeout"].int64_param = round(timeout_s * 1e6)
-    _add(request, "target_text", "BYTES", [1], _element(text.encode()))
+    _add_text(request, "target_text", text)
     for name, value in options.items():
         if name not in _ADDERS:
             raise TypeError(f"unknown option {name!r}; known: {', '.join(sorted(_ADDERS))}")
@@ -47,7 +49,17 @@ def _element(data: bytes) -> bytes:
 
 
 def _add_text(request: service_pb2.ModelInferRequest, name: str, value: str) -> None:
-    _add(request, name, "BYTES", [1], _element(value.encode()))
+    _add(request, name, "BYTES", [1], _element(_utf8(name, value)))
+
+
+def _utf8(name: str, value: str) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected str, got {type(value).__name__}")
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        kind = InvalidText if name.endswith("_text") else InvalidParameter
+        raise kind(f"{name} is not valid Unicode") from None
 
 
 def _add_audio(request: service_pb2.ModelInferRequest, name: str, value: bytes | str | os.PathLike[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import threading
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
@@ -15,9 +16,16 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from voxcpm_client.errors import GapTimeout, error_from_status
+from voxcpm_client.errors import URL_HINT, GapTimeout, InvalidUrl, error_from_status
 
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+def check_url(url: str) -> None:
+    """Raise InvalidUrl for a web address and for one without a port; gRPC's other forms pass."""
+    is_web = re.match(r"(https?|grpcs?)://", url) is not None
+    if is_web or not (url.startswith("unix:") or re.search(r":\d+$", url)):
+        raise InvalidUrl(f"{url!r} cannot be reached: {URL_HINT}")
 
 
 def read_responses(
@@ -31,15 +39,17 @@ def read_responses(
         pump = threading.Thread(target=_pump, args=(call, inbox), name="voxcpm-client", daemon=True)
         pump.start()
         gap_s = None
+        num_chunks = 0
         try:
             while True:
                 response = inbox.get(timeout=gap_s)
                 if response is None:
                     return
                 if isinstance(response, grpc.RpcError):
-                    raise error_from_status(response.code().name, response.details(), url)
+                    raise error_from_status(response.code().name, response.details(), url, num_chunks)
                 yield response
                 gap_s = gap_timeout_s
+                num_chunks += 1
         except queue.Empty:
             raise _gap(gap_timeout_s) from None
         finally:
@@ -66,6 +76,7 @@ async def aread_responses(
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         call = stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
         gap_s = None
+        num_chunks = 0
         try:
             while True:
                 response = await asyncio.wait_for(call.read(), gap_s)
@@ -73,10 +84,11 @@ async def aread_responses(
                     return
                 yield response
                 gap_s = gap_timeout_s
+                num_chunks += 1
         except asyncio.TimeoutError:
             raise _gap(gap_timeout_s) from None
         except grpc.aio.AioRpcError as error:
-            raise error_from_status(error.code().name, error.details() or "", url) from None
+            raise error_from_status(error.code().name, error.details() or "", url, num_chunks) from None
         finally:
             call.cancel()
 

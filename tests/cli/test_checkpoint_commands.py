@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from voxcpm_core.config import ModelConfig
+
 Cli = Callable[..., subprocess.CompletedProcess[bytes]]
 
 
@@ -19,6 +21,23 @@ def test_make_checkpoint(cli: Cli, tmp_path: Path, generation: str, architecture
     assert done.returncode == 0, done.stderr
     assert b"random weights" in done.stdout
     assert json.loads((folder / "config.json").read_text())["architecture"] == architecture
+
+
+def test_make_checkpoint_says_how_long_a_patch_is(cli: Cli, tmp_path: Path) -> None:
+    done = cli("make-checkpoint", tmp_path / "tiny", "--generation", "2")
+    config = ModelConfig.from_json(json.loads((tmp_path / "tiny/config.json").read_text()))
+    patch_ms = 1000 * config.samples_per_patch / config.vae.sample_rate
+    assert f"One patch is {patch_ms:g} ms of audio." in done.stdout.decode()
+
+
+def test_make_checkpoint_leaves_a_checkpoint_alone(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("precious")
+    done = cli("make-checkpoint", tmp_path)
+    assert done.returncode == 1
+    (line,) = done.stderr.decode().splitlines()
+    assert f"{tmp_path} holds a checkpoint already" in line
+    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
+    assert (tmp_path / "config.json").read_text() == "precious"
 
 
 def test_convert(cli: Cli, tmp_path: Path) -> None:

@@ -15,6 +15,17 @@ from tests.server_process import require_installation
 pytestmark = pytest.mark.server
 
 
+def test_a_missing_folder_is_reported_before_the_start(
+    cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: Path
+) -> None:
+    done = cli("demo", "--folder", tmp_path / "nowhere")
+    assert done.returncode == 1
+    assert done.stdout == b""
+    (line,) = done.stderr.decode().splitlines()
+    assert "cannot write into folder" in line
+    assert "nowhere" in line
+
+
 def test_demo(cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: Path) -> None:
     require_installation(dict(os.environ))
     done = cli("demo", "--folder", tmp_path, "--device", "cpu")
@@ -24,5 +35,6 @@ def test_demo(cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: 
     assert wav.samplerate == mp3.samplerate == 48000
     assert wav.duration == pytest.approx(mp3.duration, abs=0.1)
     said = done.stdout.decode()
+    assert done.stderr == b""
     for words in ("its weights are random", "TTFA", "RTF", str(tmp_path / "demo.wav"), str(tmp_path / "demo.mp3")):
         assert words in said

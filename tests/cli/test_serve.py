@@ -4,59 +4,89 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import COMMAND, LIMIT_S, ROOT, environment
-from tests.server_process import require_installation
-from voxcpm_client import synthesize
+from tests.server_process import DOUBLE_REPOSITORY, require_installation
+from voxcpm_client import stream, synthesize
+from voxcpm_client.errors import ServerUnavailable
 
 pytestmark = pytest.mark.server
 
 FREE_PORTS = ("--http-port", "0", "--grpc-port", "0", "--metrics-port", "0")
 
 
+@dataclass
+class Serving:
+    """`serve` in a process of its own; what it has printed is in `log`."""
+
+    process: subprocess.Popen[str]
+    grpc_url: str = ""
+    log: str = ""
+
+    def read_until(self, pattern: str) -> re.Match[str]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.log += line
+            found = re.search(pattern, line)
+            if found:
+                return found
+        pytest.fail(self.log[-5000:])
+
+
 @pytest.fixture
-def serving() -> Iterator[subprocess.Popen[str]]:
+def serving() -> Iterator[Callable[..., Serving]]:
+    """`serving("--device", "cpu")` returns once the server is ready."""
     require_installation(dict(os.environ))
-    command = [*COMMAND, "serve", "--device", "cpu", *FREE_PORTS, "--", "--exit-timeout-secs=5", "--id=from-the-test"]
-    process = subprocess.Popen(
-        command, env=environment(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    watchdog = threading.Timer(LIMIT_S, process.kill)
-    watchdog.start()
-    yield process
-    watchdog.cancel()
+    with ExitStack() as ends:
+
+        def start(*arguments: str, exit_timeout_s: int = 5) -> Serving:
+            own = (f"--exit-timeout-secs={exit_timeout_s}", "--id=from-the-test")
+            command = [*COMMAND, "serve", "--device", "cpu", *FREE_PORTS, *arguments, "--", *own]
+            server = Serving(
+                subprocess.Popen(
+                    command, env=environment(), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                )
+            )
+            ends.callback(_end, server.process)
+            watchdog = threading.Timer(LIMIT_S, server.process.kill)
+            watchdog.start()
+            ends.callback(watchdog.cancel)
+            server.grpc_url = server.read_until(r"ready: gRPC (\S+), HTTP").group(1)
+            return server
+
+        yield start
+
+
+def _end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.terminate()
     process.communicate()
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_serve_until_a_signal(serving: subprocess.Popen[str], ending: signal.Signals) -> None:
-    assert serving.stdout is not None
-    lines = []
-    for line in serving.stdout:
-        lines.append(line)
-        found = re.search(r"ready: gRPC (\S+), HTTP", line)
-        if found:
-            break
-    else:
-        pytest.fail("".join(lines[-30:]))
-    log = "".join(lines)
-    assert "taking the demo checkpoint: its weights are random" in log
-    assert re.search(r"server_id +\| from-the-test", log)
-    speech = synthesize("Hello.", url=found.group(1), max_length=1, inference_timesteps=2)
+def test_serve_until_a_signal(serving: Callable[..., Serving], ending: signal.Signals) -> None:
+    server = serving()
+    assert "taking the demo checkpoint: its weights are random" in server.log
+    assert re.search(r"server_id +\| from-the-test", server.log)
+    speech = synthesize("Hello.", url=server.grpc_url, max_length=1, inference_timesteps=2)
     assert speech.num_samples > 0
-    (server_pid,) = _children(serving.pid)
-    serving.send_signal(ending)
-    rest, _ = serving.communicate(timeout=LIMIT_S)
-    assert serving.returncode == 0, rest
+    (server_pid,) = _children(server.process.pid)
+    server.process.send_signal(ending)
+    rest, _ = server.process.communicate(timeout=LIMIT_S)
+    assert server.process.returncode == 0, rest
+    assert "running streams may go on for at most 5 s" in rest
     assert not Path(f"/proc/{server_pid}").exists()
 
 
@@ -64,8 +94,50 @@ def test_a_checkpoint_that_is_not_there(cli: Callable[..., subprocess.CompletedP
     require_installation(dict(os.environ))
     done = cli("serve", "--model", "/nowhere/at/all", "--device", "cpu", *FREE_PORTS)
     assert done.returncode == 1
-    assert b"/nowhere/at/all" in done.stdout + done.stderr
-    assert b"voxcpm-triton: tritonserver ended with exit status 1 before it was ready" in done.stderr
+    lines = done.stderr.decode().splitlines()
+    failure = "voxcpm-triton: tritonserver ended with exit status 1 before it was ready"
+    assert lines[-1].startswith(f"{failure}; model voxcpm: model '/nowhere/at/all'")
+    assert len(lines) < 20
+
+
+def test_a_taken_port(cli: Callable[..., subprocess.CompletedProcess[bytes]]) -> None:
+    require_installation(dict(os.environ))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = cli("serve", "--model", "demo", *FREE_PORTS, "--http-port", port)
+    assert done.returncode == 1
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith(f"voxcpm-triton: --http-port {port}: cannot listen on 127.0.0.1:{port}")
+
+
+def test_a_copied_repository_beside_another_model(serving: Callable[..., Serving], tmp_path: Path) -> None:
+    fleet = tmp_path / "our models"
+    shutil.copytree(ROOT / "model_repository" / "voxcpm", fleet / "voxcpm")
+    shutil.copytree(DOUBLE_REPOSITORY / "double", fleet / "double")
+    server = serving("--model", "demo", "--model-repository", str(fleet))
+    assert synthesize("Hello.", url=server.grpc_url, max_length=1, inference_timesteps=2).num_samples > 0
+    assert synthesize("latents", url=server.grpc_url, model="double").audio == b"ab"
+
+
+def test_a_second_signal_cuts_running_streams(serving: Callable[..., Serving]) -> None:
+    server = serving("--model-repository", str(DOUBLE_REPOSITORY), exit_timeout_s=60)
+    chunks = stream("silence", url=server.grpc_url, model="double")
+    next(chunks)
+    (server_pid,) = _children(server.process.pid)
+    server.process.send_signal(signal.SIGINT)
+    said = server.read_until(r"stopping: .*")
+    assert "at most 60 s; Ctrl-C again stops at once" in said.group(0)
+    time.sleep(1)
+    assert server.process.poll() is None
+    started_s = time.monotonic()
+    server.process.send_signal(signal.SIGINT)
+    with pytest.raises(ServerUnavailable):
+        next(chunks)
+    rest, _ = server.process.communicate(timeout=LIMIT_S)
+    assert time.monotonic() - started_s < 5
+    assert "stopped at once" in rest
+    assert server.process.returncode == 130
+    assert not Path(f"/proc/{server_pid}").exists()
 
 
 def _children(pid: int) -> list[int]:

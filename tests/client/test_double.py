@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -69,8 +71,9 @@ def test_every_input_arrives_with_its_type(client: Client, tmp_path: Any) -> Non
     (tmp_path / "voice.wav").write_bytes(b"\x00ref\xff")
     latents = np.arange(6, dtype=np.float64).reshape(3, 2)
     chunks = _collect(
-        client, "echo", format="mp3", prompt_audio=b"\xffprompt\x00", prompt_text="grüß", prompt_latents=latents.T,
-        reference_audio=tmp_path / "voice.wav", reference_latents=latents, cfg_value=1.5, temperature=0.25,
+        client, "echo", format="mp3", bitrate=96, prompt_audio=b"\xffprompt\x00", prompt_text="grüß",
+        prompt_latents=latents.T, reference_audio=tmp_path / "voice.wav", reference_latents=latents, cfg_value=1.5,
+        temperature=0.25,
         inference_timesteps=12, min_length=1, max_length=9, length_cap=False, ignore_stop=True, seed=-(2**40),
         return_latents=True,
     )  # fmt: skip
@@ -79,6 +82,7 @@ def test_every_input_arrives_with_its_type(client: Client, tmp_path: Any) -> Non
         "timeout_us": 30_000_000,
         "target_text": ["object", [1], [b"echo".hex()]],
         "format": ["object", [1], [b"mp3".hex()]],
+        "bitrate": ["int32", [1], [96]],
         "prompt_audio": ["object", [1], [b"\xffprompt\x00".hex()]],
         "prompt_text": ["object", [1], ["grüß".encode().hex()]],
         "prompt_latents": ["float32", [2, 3], latents.T.tolist()],
@@ -218,8 +222,32 @@ def test_unknown_model_is_not_ready(double_server: TritonServer, collect: Collec
 
 @both
 def test_no_server(collect: Collect) -> None:
-    with pytest.raises(errors.ServerUnavailable, match="127.0.0.1:9"):
+    with pytest.raises(errors.ServerUnavailable, match=r"no answer .*127\.0\.0\.1:9.*; url is the server's"):
         collect(Client(url="127.0.0.1:9"), "hello")
+
+
+@both
+def test_http_port(double_server: TritonServer, collect: Collect) -> None:
+    with pytest.raises(errors.ServerUnavailable, match="usually with port 8001"):
+        collect(Client(url=double_server.http_url), "hello")
+
+
+def test_a_server_that_dies_in_the_middle(start_server: Callable[..., TritonServer]) -> None:
+    server = start_server(repository=DOUBLE_REPOSITORY)
+    client = Client(url=server.grpc_url, model="double")
+
+    async def kill_in_the_middle() -> None:
+        async with aclosing(client.astream("silence")) as chunks:
+            await anext(chunks)
+            os.killpg(server.pid, signal.SIGKILL)
+            with pytest.raises(errors.ServerUnavailable, match="was lost after 1 chunks"):
+                await anext(chunks)
+
+    chunks = client.stream("silence")
+    next(chunks)
+    asyncio.run(kill_in_the_middle())
+    with pytest.raises(errors.ServerUnavailable, match="was lost after 1 chunks"):
+        next(chunks)
 
 
 def test_full_queue_is_overloaded(start_server: Callable[..., TritonServer]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from voxcpm_client import errors
+from voxcpm_client import Client, errors
 from voxcpm_client.errors import error_from_message, error_from_status
 
 CODES = {
@@ -78,4 +78,23 @@ def test_retry_after() -> None:
     ],
 )
 def test_statuses_of_grpc(status: str, kind: type[errors.VoxError]) -> None:
-    assert type(error_from_status(status, "details", "host:1")) is kind
+    assert type(error_from_status(status, "details", "host:1", num_chunks=0)) is kind
+
+
+def test_a_lost_connection_is_told_from_no_server() -> None:
+    assert "no answer" in str(error_from_status("UNAVAILABLE", "details", "host:1", num_chunks=0))
+    lost = error_from_status("UNAVAILABLE", "details", "host:1", num_chunks=3)
+    assert type(lost) is errors.ServerUnavailable
+    assert str(lost) == "the connection to host:1 was lost after 3 chunks: details"
+
+
+@pytest.mark.parametrize("url", ["http://localhost:8000", "https://a.example", "grpc://a.example:1", "a.example", ""])
+def test_addresses_that_are_not_grpc_s(url: str) -> None:
+    with pytest.raises(errors.InvalidUrl, match=r"gRPC address, host:port, usually with port 8001") as caught:
+        Client(url=url)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("url", ["localhost:8001", "10.0.0.1:1", "[::1]:8001", "dns:///a.example:8001", "unix:/run/t"])
+def test_addresses_that_are(url: str) -> None:
+    assert Client(url=url).url == url

@@ -7,7 +7,7 @@ from typing import get_type_hints
 
 import pytest
 
-from voxcpm_client.errors import InvalidParameter
+from voxcpm_client.errors import InvalidParameter, InvalidText
 from voxcpm_client.request import build_request
 from voxcpm_client.types import SpeechOptions
 
@@ -23,11 +23,38 @@ def test_options_and_inputs_agree() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("seed", 2**63), ("max_length", 2**31), ("cfg_value", 1e39), ("seed", 1.5), ("inference_timesteps", "ten")],
+    [
+        ("seed", 2**63),
+        ("max_length", 2**31),
+        ("cfg_value", 1e39),
+        ("seed", 1.5),
+        ("bitrate", 2**31),
+        ("inference_timesteps", "ten"),
+    ],
 )
 def test_values_that_do_not_fit_their_type(name: str, value: object) -> None:
     with pytest.raises(InvalidParameter, match=name):
         build_request("voxcpm", "text", "", None, {name: value})
+
+
+@pytest.mark.parametrize("text", [None, b"bytes", 3])
+def test_a_text_that_is_no_str(text: object) -> None:
+    with pytest.raises(TypeError, match=f"target_text: expected str, got {type(text).__name__}"):
+        build_request("voxcpm", text, "", None, {})  # type: ignore[arg-type]
+    if text is not None:
+        with pytest.raises(TypeError, match="prompt_text: expected str"):
+            build_request("voxcpm", "text", "", None, {"prompt_text": text})
+
+
+def test_lone_surrogates() -> None:
+    with pytest.raises(InvalidText, match="target_text"):
+        build_request("voxcpm", "\ud800", "", None, {})
+    with pytest.raises(InvalidText, match="prompt_text"):
+        build_request("voxcpm", "text", "", None, {"prompt_text": "\ud800"})
+    with pytest.raises(InvalidParameter, match="format"):
+        build_request("voxcpm", "text", "", None, {"format": "\ud800"})
+    with pytest.raises(InvalidParameter, match="request_id"):
+        build_request("voxcpm", "text", "\ud800", None, {})
 
 
 def test_missing_audio_file(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.server_process import require_installation
 from voxcpm_client.server import ServerError, bundled, find_installation, find_repository
+from voxcpm_client.server.repository import path_for_shell
 
 
 def _executable(folder: Path, name: str) -> Path:
@@ -71,3 +72,11 @@ def test_the_wheel_s_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("voxcpm_client.server.repository.__file__", str(tmp_path / "a/b/c/d.py"))
     monkeypatch.setattr(sysconfig, "get_path", lambda _name: str(tmp_path))
     assert find_repository() == installed
+
+
+def test_a_path_that_a_shell_would_split_is_linked_to(tmp_path: Path) -> None:
+    plain, split = tmp_path / "models", tmp_path / "our models"
+    split.mkdir()
+    assert path_for_shell(plain, tmp_path / "link") == plain
+    assert path_for_shell(split, tmp_path / "link") == tmp_path / "link"
+    assert (tmp_path / "link").samefile(split)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.server_process import DOUBLE_REPOSITORY, make_server, require_installation
-from voxcpm_client.server import ServerError, TritonServer, shared_memory
+from voxcpm_client.server import ServerError, TritonServer, ports, shared_memory
 
 pytestmark = pytest.mark.server
 
 SHM = Path("/dev/shm")
+NO_PID = 2**22 + 1  # above the kernel's limit
 
 
 @pytest.fixture(autouse=True)
@@ -84,14 +84,32 @@ def test_a_model_that_does_not_load_is_named(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_taken_port_is_an_early_exit(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+def test_a_taken_port_is_reported_before_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         server = TritonServer(DOUBLE_REPOSITORY, grpc_port=port, log_file=tmp_path / "log")
-        with pytest.raises(ServerError, match="before it was ready"), server:
+        with pytest.raises(ServerError, match=rf"^--grpc-port {port}: "), server:
             pass
+    assert not (tmp_path / "log").exists()
+
+
+def test_another_server_s_answer_is_not_readiness(
+    double_server: TritonServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers that start at once both find their ports free, and one of them fails later."""
+    monkeypatch.setattr(ports, "require_free", lambda _host, _ports: None)
+    names = {"http_port": double_server.http_url, "grpc_port": double_server.grpc_url}
+    same = {name: int(url.rpartition(":")[2]) for name, url in names.items()}
+    server = TritonServer(DOUBLE_REPOSITORY, log_file=tmp_path / "log", **same)
+    with pytest.raises(ServerError, match=r"before it was ready; GRPC service: .*already in use"), server:
+        pass
+    assert double_server.is_ready()
+
+
+@pytest.mark.parametrize("arguments", [["--exit-timeout-secs=120"], ["--exit-timeout-secs", "120", "--id=x"]])
+def test_streams_get_the_time_that_triton_was_told_to_give_them(arguments: list[str]) -> None:
+    assert TritonServer(DOUBLE_REPOSITORY, arguments=arguments).exit_timeout_s == 120
+    assert TritonServer(DOUBLE_REPOSITORY).exit_timeout_s == 30
 
 
 def test_not_ready_in_time(tmp_path: Path) -> None:
@@ -115,9 +133,7 @@ def test_two_servers_do_not_meet(start_server: Callable[..., TritonServer]) -> N
 
 
 def test_a_killed_owner_s_regions_are_swept() -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    abandoned = SHM / f"voxcpm_triton_shm_{ended.pid}_0a1b2c3d_region"
+    abandoned = SHM / f"voxcpm_triton_shm_{NO_PID}_0a1b2c3d_region"
     living = SHM / f"voxcpm_triton_shm_{os.getpid()}_0a1b2c3d_region"
     foreign = SHM / "another_programs_region"
     files = (abandoned, living, foreign)
@@ -132,23 +148,11 @@ def test_a_killed_owner_s_regions_are_swept() -> None:
 
 
 def test_a_mapped_region_is_not_swept() -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    region = SHM / f"voxcpm_triton_shm_{ended.pid}_0a1b2c3d_region"
+    region = SHM / f"voxcpm_triton_shm_{NO_PID}_0a1b2c3d_mapped"
     region.write_bytes(b"x" * 4096)
-    script = f"""
-import mmap
-with open({str(region)!r}, "r+b") as file:
-    mapped = mmap.mmap(file.fileno(), 4096)
-print(1, flush=True)
-input()
-"""
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as mapper:
-        assert mapper.stdout is not None
-        mapper.stdout.readline()
+    with region.open("r+b") as file, mmap.mmap(file.fileno(), 4096):
         shared_memory.sweep_abandoned()
         kept = region.exists()
-        mapper.communicate(b"\n")
     shared_memory.sweep_abandoned()
     assert kept
     assert not region.exists()

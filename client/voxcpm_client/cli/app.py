@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
+from typing import Annotated
 
 import typer
 
@@ -15,11 +17,27 @@ from voxcpm_client.server import ServerError
 
 app = typer.Typer(
     name="voxcpm-triton",
-    help="VoxCPM text-to-speech on Triton Inference Server.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"voxcpm-triton {importlib.metadata.version('voxcpm-triton')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """VoxCPM text-to-speech on Triton Inference Server."""
+
+
 app.command(context_settings={"allow_extra_args": True})(serve)
 app.command()(say)
 app.command()(demo)

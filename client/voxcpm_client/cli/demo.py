@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from voxcpm_client.cli.output import write
+from voxcpm_client.cli.output import require_folder, write
 from voxcpm_client.cli.progress import shown, summary
 from voxcpm_client.cli.serve import DEMO_NOTE
 from voxcpm_client.client import Client
@@ -24,6 +24,7 @@ def demo(
     device: Annotated[str, typer.Option(help="cuda:0, cpu, ...; default: CUDA where there is one.")] = "",
 ) -> None:
     """Start a server on the demo checkpoint, stream a sentence into demo.wav and demo.mp3, and stop it."""
+    require_folder(folder)
     settings = {"VOXCPM_MODEL": "demo", **({"VOXCPM_DEVICE": device} if device else {})}
     with tempfile.TemporaryDirectory(prefix="voxcpm-demo-") as scratch:
         server = TritonServer(find_repository(), settings=settings, log_file=Path(scratch) / "tritonserver.log")

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from voxcpm_client.speech import SpeechCollector
 from voxcpm_client.types import Chunk, Speech
@@ -24,26 +29,55 @@ def format_of(target: str) -> str:
     return _FORMATS[suffix]
 
 
-def write(chunks: Iterable[Chunk], target: str, audio_format: str) -> Speech:
-    """Write a stream as it comes and return its measures. A file is opened at the first chunk, not before."""
-    collector = SpeechCollector(audio_format, keep_audio=False)
-    if target == STANDARD_OUTPUT:
-        for chunk in chunks:
-            collector.add(chunk)
-            sys.stdout.buffer.write(chunk.audio)
-            sys.stdout.buffer.flush()
-        return collector.speech()
-    file = None
+def require_folder(folder: Path) -> None:
+    """Raise OSError unless files can be made in `folder`."""
     try:
-        for chunk in chunks:
-            collector.add(chunk)
-            file = file or Path(target).open("w+b")  # noqa: SIM115
-            file.write(chunk.audio)
-            file.flush()
-        speech = collector.speech()
-        if file is not None and audio_format == "wav":
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(f"cannot write into folder {folder}: {error.strerror}") from None
+
+
+def write(chunks: Iterable[Chunk], target: str, audio_format: str) -> Speech:
+    """Write a stream as it comes and return its measures.
+
+    A file gets its name when it is whole: what lay there before stays until then. Raises OSError before the first
+    chunk is asked for when the file cannot be written.
+    """
+    if target == STANDARD_OUTPUT:
+        return _copy(chunks, sys.stdout.buffer, audio_format)
+    path = Path(target).resolve()
+    if path.is_dir():
+        raise IsADirectoryError(f"cannot write {target}: it is a folder")
+    if path.exists() and not path.is_file():  # a device or a named pipe, which nothing may replace
+        with path.open("wb") as file:
+            return _copy(chunks, file, audio_format)
+    require_folder(path.parent)
+    with _replacing(path) as file:
+        speech = _copy(chunks, file, audio_format)
+        if audio_format == "wav":
             fill_in_sizes(file)
-    finally:
-        if file is not None:
-            file.close()
     return speech
+
+
+def _copy(chunks: Iterable[Chunk], file: BinaryIO, audio_format: str) -> Speech:
+    collector = SpeechCollector(audio_format, keep_audio=False)
+    for chunk in chunks:
+        collector.add(chunk)
+        file.write(chunk.audio)
+        file.flush()
+    return collector.speech()
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file beside `path` that takes its place in the end, or is removed on failure."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("w+b") as file:
+            if path.exists():
+                shutil.copymode(path, partial)
+            yield file
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterable
 
 from rich.console import Console
@@ -11,9 +12,10 @@ from voxcpm_client.types import Chunk, Speech
 
 
 def shown(chunks: Iterable[Chunk], label: str) -> Generator[Chunk, None, None]:
-    """Pass `chunks` on while the terminal shows how much audio has come."""
+    """Pass `chunks` on while the terminal, if stderr is one, shows how much audio has come."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    is_watched = sys.stderr.isatty()
+    with Progress(*columns, console=Console(stderr=True), disable=not is_watched) as progress:
         task = progress.add_task(f"{label}: waiting for the first chunk", total=None)
         audio_s = 0.0
         for chunk in chunks:

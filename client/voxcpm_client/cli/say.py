@@ -17,12 +17,12 @@ from voxcpm_client.client import Client
 def say(
     text: Annotated[str, typer.Argument(help="What to say.")],
     output: Annotated[str, typer.Option("--output", "-o", help="File to write; - is standard output.")],
-    url: Annotated[str, typer.Option(help="gRPC address of the server.")] = "localhost:8001",
+    url: Annotated[str, typer.Option(help="gRPC address of the server, host:port.")] = "localhost:8001",
     audio_format: Annotated[
         str | None, typer.Option("--format", help="pcm_s16le, wav or mp3; default: what the file's suffix says.")
     ] = None,
     bitrate: Annotated[int | None, typer.Option(help="Of mp3, in kbit/s.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same speech.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Any 64-bit integer; same seed, same speech.")] = None,
     prompt_audio: Annotated[Path | None, typer.Option(help="Speech to continue; needs --prompt-text.")] = None,
     prompt_text: Annotated[str | None, typer.Option(help="Transcript of --prompt-audio.")] = None,
     reference_audio: Annotated[Path | None, typer.Option(help="A voice to imitate (VoxCPM2).")] = None,
@@ -31,7 +31,10 @@ def say(
     temperature: Annotated[float | None, typer.Option(help="0 to 2.")] = None,
     min_length: Annotated[int | None, typer.Option(help="In patches.")] = None,
     max_length: Annotated[int | None, typer.Option(help="In patches.")] = None,
-    length_cap: Annotated[bool | None, typer.Option(help="End at 6 x tokens + 10 patches.")] = None,
+    length_cap: Annotated[
+        bool | None,
+        typer.Option(help="On by default: end at 6 x tokens + 10 patches, also where --max-length allows more."),
+    ] = None,
     ignore_stop: Annotated[bool | None, typer.Option(help="Go on to the length limit.")] = None,
     timeout_s: Annotated[float, typer.Option(help="Time for the whole request.")] = 900.0,
 ) -> None:

@@ -1,10 +1,11 @@
-"""`serve`: Triton in the foreground with the model repository of this package."""
+"""`serve`: Triton in the foreground with a model repository, this package's own unless told otherwise."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -13,6 +14,8 @@ import typer
 from voxcpm_client.server import TritonServer, find_repository
 
 DEMO_NOTE = "the demo checkpoint: its weights are random, so it makes noise, not speech"
+_INTERRUPTED = 130  # the exit status of a shell's command that Ctrl-C ended
+_PORT = typer.Option(min=0, max=65535, help="0 takes a free port.")
 
 
 def serve(
@@ -21,9 +24,17 @@ def serve(
     device: Annotated[str, typer.Option(help="cuda:0, cpu, ...; default: CUDA where there is one.")] = "",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16; default: the checkpoint's, float32 on a CPU.")] = "",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every interface.")] = "127.0.0.1",
-    http_port: Annotated[int, typer.Option(help="0 takes a free port.")] = 8000,
-    grpc_port: Annotated[int, typer.Option(help="0 takes a free port.")] = 8001,
-    metrics_port: Annotated[int, typer.Option(help="0 takes a free port.")] = 8002,
+    http_port: Annotated[int, _PORT] = 8000,
+    grpc_port: Annotated[int, _PORT] = 8001,
+    metrics_port: Annotated[int, _PORT] = 8002,
+    model_repository: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="A folder of models to serve instead of this package's: yours, with its voxcpm folder copied into it.",
+        ),
+    ] = None,
 ) -> None:
     """Serve a model until Ctrl-C. Arguments after -- go to tritonserver as they are."""
     settings = {
@@ -31,11 +42,11 @@ def serve(
         for name, value in {"VOXCPM_MODEL": model, "VOXCPM_DEVICE": device, "VOXCPM_DTYPE": dtype}.items()
         if value
     }
-    if not model and not os.environ.get("VOXCPM_MODEL"):
+    if model_repository is None and not model and not os.environ.get("VOXCPM_MODEL"):
         settings["VOXCPM_MODEL"] = "demo"
         _note(f"no --model and no VOXCPM_MODEL: taking {DEMO_NOTE}")
     server = TritonServer(
-        find_repository(),
+        model_repository or find_repository(),
         settings=settings,
         host=host,
         http_port=http_port,
@@ -45,19 +56,35 @@ def serve(
     )
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, _interrupt)
-    code = 0
+    try:
+        code = _run(server)
+    finally:
+        _stop(server)
+    if code != 0:
+        raise typer.Exit(1)
+
+
+def _run(server: TritonServer) -> int:
+    """Until the server ends by itself, whose exit status this is, or is told to end by a signal."""
     try:
         server.start()
         server.wait_until_ready()
         _note(f"ready: gRPC {server.grpc_url}, HTTP {server.http_url}, metrics {server.metrics_url}; Ctrl-C stops")
         code = server.wait()
-        _note(f"tritonserver ended with exit status {code}")
     except KeyboardInterrupt:
-        _note("stopping")
-    finally:
+        limit_s = server.exit_timeout_s
+        _note(f"stopping: running streams may go on for at most {limit_s} s; Ctrl-C again stops at once")
+        return 0
+    _note(f"tritonserver ended with exit status {code}")
+    return code
+
+
+def _stop(server: TritonServer) -> None:
+    try:
         server.stop()
-    if code != 0:
-        raise typer.Exit(1)
+    except KeyboardInterrupt:
+        _note("stopped at once")
+        raise typer.Exit(_INTERRUPTED) from None
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

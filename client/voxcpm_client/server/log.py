@@ -3,19 +3,80 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 _TAIL_LINES = 40
 _FAILED_MODEL = re.compile(r"failed to load '([^']+)' version \d+: ([^\n]+)")
+_FAILED_SERVICE = re.compile(r'failed to start (\w+) service: ([^\n"]+)')
+_OWN_EXCEPTION = "Internal: TritonModelException: "
+_TRACEBACK = "\\n\\nAt:\\n"  # Triton 2.51 writes the line breaks of a message as two characters
+
+
+def causes(text: str) -> dict[str, str]:
+    """What stopped a model or a service, by name, as far as the log's lines in `text` say it."""
+    models = {f"model {name}": _cause(reason) for name, reason in _FAILED_MODEL.findall(text)}
+    return models | {f"{name} service": reason.strip() for name, reason in _FAILED_SERVICE.findall(text)}
+
+
+def told(found: Mapping[str, str]) -> str:
+    """`found` as the end of an error message's line."""
+    return "".join(f"; {name}: {cause}" for name, cause in found.items())
 
 
 def failure(log_file: Path) -> str:
-    """What stopped the models from loading; where the log does not say it, the log's last lines."""
-    with log_file.open(errors="replace") as log:
-        lines = log.read()
-    reasons = dict(_FAILED_MODEL.findall(lines))
-    if reasons:
-        return "".join(f"; model {name}: {reason}" for name, reason in reasons.items())
-    tail = "\n".join(deque((line for line in lines.splitlines() if not line.startswith(("|", "+"))), _TAIL_LINES))
+    """The causes in a log file; where it names none, its last lines."""
+    text = log_file.read_text(errors="replace")
+    found = causes(text)
+    if found:
+        return told(found)
+    tail = "\n".join(deque((line for line in text.splitlines() if not line.startswith(("|", "+"))), _TAIL_LINES))
     return f"; the end of its log:\n{tail}"
+
+
+class LogRelay(threading.Thread):
+    """Passes a server's log on to this process's stderr, and keeps what stopped the server from starting.
+
+    Once such a cause has been seen, only warnings and errors follow until `started` is called: a server that gives up
+    prints its options and tables, which would bury the cause.
+    """
+
+    def __init__(self, source: IO[bytes]) -> None:
+        super().__init__(name="voxcpm-server-log", daemon=True)
+        self._source = source
+        self._starting = True
+        self._causes: dict[str, str] = {}
+
+    def run(self) -> None:
+        with open(2, "wb", closefd=False) as output:
+            for line in self._source:
+                if self._starting:
+                    self._causes.update(causes(line.decode(errors="replace")))
+                if not self._causes or line.startswith((b"E", b"W")):
+                    _write(output, line)
+        self._source.close()
+
+    def started(self) -> None:
+        """Say that the server is ready."""
+        self._starting = False
+        self._causes = {}
+
+    def causes(self) -> dict[str, str]:
+        """What stopped the server, which has ended."""
+        self.join(timeout=2)
+        return self._causes
+
+
+def _write(output: IO[bytes], line: bytes) -> None:
+    try:
+        output.write(line)
+        output.flush()
+    except OSError:  # nobody reads any more; the server must not block on that
+        pass
+
+
+def _cause(reason: str) -> str:
+    return reason.removeprefix(_OWN_EXCEPTION).partition(_TRACEBACK)[0].rstrip('"')

@@ -1,7 +1,8 @@
-"""Where the model repository lies: the checkout that this file is in, else the shared data of the wheel."""
+"""Where the package's model repository lies, and how to name a repository to tritonserver."""
 
 from __future__ import annotations
 
+import shlex
 import site
 import sysconfig
 from pathlib import Path
@@ -12,7 +13,7 @@ _MODEL = Path("voxcpm/config.pbtxt")
 
 
 def find_repository() -> Path:
-    """The folder to give to tritonserver. Raises ServerError when the installation has none."""
+    """The checkout's that this file is in, else the wheel's shared data. Raises ServerError when there is none."""
     share = Path("share/voxcpm-triton/model_repository")
     candidates = [
         Path(__file__).resolve().parents[3] / "model_repository",
@@ -23,3 +24,14 @@ def find_repository() -> Path:
         if (folder / _MODEL).is_file():
             return folder
     raise ServerError(f"no model repository found; looked in {', '.join(map(str, candidates))}")
+
+
+def path_for_shell(repository: Path, link: Path) -> Path:
+    """`repository`, or where its name holds blanks and the like, the symbolic link `link` to it.
+
+    The Python backend starts its stubs by an unquoted shell command with the model's path.
+    """
+    if shlex.quote(str(repository)) == str(repository):
+        return repository
+    link.symlink_to(repository.resolve(), target_is_directory=True)
+    return link

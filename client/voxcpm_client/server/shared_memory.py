@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -29,15 +30,17 @@ def sweep_abandoned() -> None:
         found = re.match(rf"{_STEM}(\d+)_", region.name)
         if found is None or Path(f"/proc/{found.group(1)}").exists() or region.name in mapped:
             continue
-        if region.stat().st_uid == os.getuid():
-            region.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # another server's start swept it
+            if region.stat().st_uid == os.getuid():
+                region.unlink()
 
 
 def _mapped_regions() -> set[str]:
     names: set[str] = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            names.update(re.findall(rf"{_FOLDER}/({_STEM}\S+)", maps.read_text()))
+            maps = Path("/proc", pid, "maps").read_text()
         except OSError:  # the process ended, or is another user's
             continue
+        names.update(re.findall(rf"{_FOLDER}/({_STEM}\S+)", maps))
     return names
