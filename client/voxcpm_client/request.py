@@ -13,6 +13,7 @@ from tritonclient.grpc import service_pb2
 from voxcpm_client.errors import InvalidParameter, InvalidText
 
 DEFAULT_FORMAT = "pcm_s16le"
+WHOLE_FORMATS = ("flac", "opus")  # the server gives them as one answer only
 
 
 def build_request(
@@ -35,6 +36,8 @@ def build_request(
             raise TypeError(f"unknown option {name!r}; known: {', '.join(sorted(_ADDERS))}")
         if value is not None:
             _ADDERS[name](request, name, value)
+    if options.get("format") in WHOLE_FORMATS:
+        _bool(request, "stream", False)
     return request
 
 
@@ -92,6 +95,8 @@ _bool = _scalar("BOOL", "<?")
 _ADDERS: dict[str, Callable[[service_pb2.ModelInferRequest, str, Any], None]] = {
     "format": _add_text,
     "bitrate": _int32,
+    "sample_rate": _int32,
+    "deadline_ms": _int32,
     "prompt_audio": _add_audio,
     "prompt_text": _add_text,
     "prompt_latents": _add_latents,

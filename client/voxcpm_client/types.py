@@ -16,8 +16,10 @@ AudioFile = bytes | str | os.PathLike[str]  # the bytes of a wav, flac, ogg or m
 class SpeechOptions(TypedDict, total=False):
     """Inputs of the model besides the text. None counts as not given: the server's default holds."""
 
-    format: str | None  # pcm_s16le (default), wav, mp3
-    bitrate: int | None  # of mp3, in kbit/s; default 128
+    format: str | None  # pcm_s16le (default), pcm_f32le, wav, mp3; flac and opus come as a single chunk
+    bitrate: int | None  # of mp3 and opus, in kbit/s; default 128
+    sample_rate: int | None  # Hz; default: the model's own
+    deadline_ms: int | None  # the request ends with DeadlineExceeded so long after the model received it
     prompt_audio: AudioFile | None  # speech to continue; needs prompt_text, its transcript
     prompt_text: str | None
     prompt_latents: FloatArray | None  # [frames, feat_dim], instead of prompt_audio

@@ -40,6 +40,16 @@ def test_mp3_by_suffix(cli: Cli, triton_server: TritonServer, tmp_path: Path) ->
     assert soundfile.info(file).format == "MP3"
 
 
+@pytest.mark.parametrize(("suffix", "container"), [("flac", "FLAC"), ("opus", "OGG")])
+def test_whole_formats_at_another_rate(
+    cli: Cli, triton_server: TritonServer, tmp_path: Path, suffix: str, container: str
+) -> None:
+    file = tmp_path / f"speech.{suffix}"
+    done = cli("say", "Hello.", "-o", file, "--url", triton_server.grpc_url, "--sample-rate", "24000", *FAST)
+    assert done.returncode == 0, done.stderr
+    assert (soundfile.info(file).format, soundfile.info(file).samplerate) == (container, 24000)
+
+
 def test_bitrate_of_mp3(cli: Cli, triton_server: TritonServer, tmp_path: Path) -> None:
     sizes = []
     for bitrate in ("64", "128"):

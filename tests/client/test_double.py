@@ -73,7 +73,7 @@ def test_every_input_arrives_with_its_type(client: Client, tmp_path: Any) -> Non
     chunks = _collect(
         client, "echo", format="mp3", bitrate=96, prompt_audio=b"\xffprompt\x00", prompt_text="grüß",
         prompt_latents=latents.T, reference_audio=tmp_path / "voice.wav", reference_latents=latents, cfg_value=1.5,
-        temperature=0.25,
+        temperature=0.25, sample_rate=24000, deadline_ms=5000,
         inference_timesteps=12, min_length=1, max_length=9, length_cap=False, ignore_stop=True, seed=-(2**40),
         return_latents=True,
     )  # fmt: skip
@@ -83,6 +83,8 @@ def test_every_input_arrives_with_its_type(client: Client, tmp_path: Any) -> Non
         "target_text": ["object", [1], [b"echo".hex()]],
         "format": ["object", [1], [b"mp3".hex()]],
         "bitrate": ["int32", [1], [96]],
+        "sample_rate": ["int32", [1], [24000]],
+        "deadline_ms": ["int32", [1], [5000]],
         "prompt_audio": ["object", [1], [b"\xffprompt\x00".hex()]],
         "prompt_text": ["object", [1], ["grüß".encode().hex()]],
         "prompt_latents": ["float32", [2, 3], latents.T.tolist()],

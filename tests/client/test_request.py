@@ -37,6 +37,13 @@ def test_values_that_do_not_fit_their_type(name: str, value: object) -> None:
         build_request("voxcpm", "text", "", None, {name: value})
 
 
+@pytest.mark.parametrize(("audio_format", "streamed"), [("flac", False), ("opus", False), ("wav", True), (None, True)])
+def test_formats_that_come_whole_are_asked_for_as_one_answer(audio_format: str | None, streamed: bool) -> None:
+    request = build_request("voxcpm", "text", "", None, {"format": audio_format})
+    sent = {tensor.name: raw for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True)}
+    assert sent.get("stream") == (None if streamed else b"\x00")
+
+
 @pytest.mark.parametrize("text", [None, b"bytes", 3])
 def test_a_text_that_is_no_str(text: object) -> None:
     with pytest.raises(TypeError, match=f"target_text: expected str, got {type(text).__name__}"):

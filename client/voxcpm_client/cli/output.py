@@ -15,7 +15,10 @@ from voxcpm_client.speech import SpeechCollector
 from voxcpm_client.types import Chunk, Speech
 from voxcpm_client.wav import fill_in_sizes
 
-_FORMATS = {".wav": "wav", ".mp3": "mp3", ".pcm": "pcm_s16le", ".raw": "pcm_s16le", ".s16": "pcm_s16le"}
+_FORMATS = {
+    ".wav": "wav", ".mp3": "mp3", ".flac": "flac", ".opus": "opus",
+    ".pcm": "pcm_s16le", ".raw": "pcm_s16le", ".s16": "pcm_s16le", ".f32": "pcm_f32le",
+}
 STANDARD_OUTPUT = "-"
 
 

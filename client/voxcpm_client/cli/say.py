@@ -19,9 +19,10 @@ def say(
     output: Annotated[str, typer.Option("--output", "-o", help="File to write; - is standard output.")],
     url: Annotated[str, typer.Option(help="gRPC address of the server, host:port.")] = "localhost:8001",
     audio_format: Annotated[
-        str | None, typer.Option("--format", help="pcm_s16le, wav or mp3; default: what the file's suffix says.")
+        str | None, typer.Option("--format", help="pcm_s16le, pcm_f32le, wav, mp3, flac, opus; default: by the suffix.")
     ] = None,
-    bitrate: Annotated[int | None, typer.Option(help="Of mp3, in kbit/s.")] = None,
+    bitrate: Annotated[int | None, typer.Option(help="Of mp3 and opus, in kbit/s.")] = None,
+    sample_rate: Annotated[int | None, typer.Option(help="In Hz; default: the model's own.")] = None,
     seed: Annotated[int | None, typer.Option(help="Any 64-bit integer; same seed, same speech.")] = None,
     prompt_audio: Annotated[Path | None, typer.Option(help="Speech to continue; needs --prompt-text.")] = None,
     prompt_text: Annotated[str | None, typer.Option(help="Transcript of --prompt-audio.")] = None,
@@ -44,6 +45,7 @@ def say(
         text,
         format=audio_format,
         bitrate=bitrate,
+        sample_rate=sample_rate,
         seed=seed,
         prompt_audio=prompt_audio,
         prompt_text=prompt_text,
