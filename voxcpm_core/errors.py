@@ -61,6 +61,11 @@ class RequestError(Exception):
         return f"[{self.code.value}] request {request_id}: {self}"
 
 
+def invalid_parameter(message: str) -> RequestError:
+    """The error of a parameter that is out of range or unknown."""
+    return RequestError(ErrorCode.INVALID_PARAMETER, message)
+
+
 class StartupError(ValueError):
     """The engine cannot be started; the message says what to change and may name files."""
 

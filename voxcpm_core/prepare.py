@@ -88,13 +88,15 @@ def _check_params(params: SamplingParams, engine: EngineConfig) -> None:
     _check_integer("min_length", params.min_length, 0, None)
     if params.max_length is not None:
         _check_integer("max_length", params.max_length, 1, None)
-    for name in ("length_cap", "ignore_stop"):
-        if not isinstance(getattr(params, name), (bool, np.bool_)):
-            raise RequestError(
-                ErrorCode.INVALID_PARAMETER, f"{name}: expected true or false, got {shown(getattr(params, name))}"
-            )
+    _check_boolean("length_cap", params.length_cap)
+    _check_boolean("ignore_stop", params.ignore_stop)
     if params.seed is not None:
         _check_integer("seed", params.seed, -(1 << 63), (1 << 63) - 1)
+
+
+def _check_boolean(name: str, value: object) -> None:
+    if not isinstance(value, (bool, np.bool_)):
+        raise RequestError(ErrorCode.INVALID_PARAMETER, f"{name}: expected true or false, got {shown(value)}")
 
 
 def _check_real(name: str, value: object, low: float, high: float) -> None:

@@ -8,7 +8,7 @@ from voxcpm_core.audio.mp3 import Mp3Encoder
 from voxcpm_core.audio.pcm import FloatPcmEncoder, PcmEncoder
 from voxcpm_core.audio.wav import StreamingWavEncoder, WholeWavEncoder
 from voxcpm_core.audio.whole import flac_encoder, opus_encoder
-from voxcpm_core.errors import ErrorCode, RequestError, shown
+from voxcpm_core.errors import invalid_parameter, shown
 from voxcpm_core.types import FloatArray
 
 DEFAULT_FORMAT = "pcm_s16le"
@@ -34,21 +34,17 @@ def make_encoder(format: str, sample_rate: int, streaming: bool, bitrate: int | 
     Raises RequestError INVALID_PARAMETER for an unknown format and for a rate or bitrate that the format lacks.
     """
     if format not in FORMATS:
-        raise _invalid(f"format: expected one of {', '.join(FORMATS)}, got {shown(format)}")
+        raise invalid_parameter(f"format: expected one of {', '.join(FORMATS)}, got {shown(format)}")
     if streaming and format in WHOLE_FORMATS:
-        raise _invalid(f"format: {format} cannot be streamed; set stream to false")
+        raise invalid_parameter(f"format: {format} cannot be streamed; set stream to false")
     if format == "mp3":
         return Mp3Encoder(sample_rate, bitrate)
     if format == "opus":
         return opus_encoder(sample_rate, bitrate)
     if bitrate is not None:
-        raise _invalid(f"bitrate: {format} has none")
+        raise invalid_parameter(f"bitrate: {format} has none")
     if format == "wav":
         return StreamingWavEncoder(sample_rate) if streaming else WholeWavEncoder(sample_rate)
     if format == "flac":
         return flac_encoder(sample_rate)
     return PcmEncoder() if format == DEFAULT_FORMAT else FloatPcmEncoder()
-
-
-def _invalid(message: str) -> RequestError:
-    return RequestError(ErrorCode.INVALID_PARAMETER, message)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import lameenc
 
 from voxcpm_core.audio.pcm import to_int16_bytes
-from voxcpm_core.errors import ErrorCode, RequestError, shown
+from voxcpm_core.errors import invalid_parameter, shown
 from voxcpm_core.types import FloatArray
 
 DELAY_SAMPLES = 1105
@@ -33,17 +33,13 @@ def mp3_bitrate(sample_rate: int, bitrate: int | None) -> int:
     """The bitrate in kbit/s (None: the default, or the most that the rate allows); raises INVALID_PARAMETER."""
     allowed = BITRATES.get(sample_rate)
     if allowed is None:
-        raise RequestError(
-            ErrorCode.INVALID_PARAMETER,
-            f"mp3 has no sample rate of {shown(sample_rate)} Hz; it has {', '.join(map(str, BITRATES))}",
-        )
+        rates = ", ".join(map(str, BITRATES))
+        raise invalid_parameter(f"mp3 has no sample rate of {shown(sample_rate)} Hz; it has {rates}")
     if bitrate is None:
         return min(DEFAULT_KBITS, allowed[-1])
     if bitrate not in allowed:
-        raise RequestError(
-            ErrorCode.INVALID_PARAMETER,
-            f"bitrate: expected one of {', '.join(map(str, allowed))} at {sample_rate} Hz, got {shown(bitrate)}",
-        )
+        wanted = ", ".join(map(str, allowed))
+        raise invalid_parameter(f"bitrate: expected one of {wanted} at {sample_rate} Hz, got {shown(bitrate)}")
     return bitrate
 
 

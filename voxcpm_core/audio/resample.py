@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import soxr
 
-from voxcpm_core.errors import ErrorCode, RequestError, shown
+from voxcpm_core.errors import invalid_parameter, shown
 from voxcpm_core.types import FloatArray
 
 MIN_RATE, MAX_RATE = 8_000, 192_000  # Hz
@@ -20,8 +20,7 @@ def output_rate(format: str, requested: int | None, model_rate: int) -> int:
     if requested is None:
         return OPUS_DEFAULT_RATE if format == "opus" and model_rate == 44_100 else model_rate
     if not MIN_RATE <= requested <= MAX_RATE:
-        message = f"sample_rate: expected {MIN_RATE} to {MAX_RATE} Hz, got {shown(requested)}"
-        raise RequestError(ErrorCode.INVALID_PARAMETER, message)
+        raise invalid_parameter(f"sample_rate: expected {MIN_RATE} to {MAX_RATE} Hz, got {shown(requested)}")
     return requested
 
 

@@ -7,13 +7,13 @@ import io
 import numpy as np
 import soundfile
 
+from voxcpm_core.audio.mp3 import DEFAULT_KBITS
 from voxcpm_core.audio.pcm import check_finite
-from voxcpm_core.errors import ErrorCode, RequestError, shown
+from voxcpm_core.errors import invalid_parameter, shown
 from voxcpm_core.types import FloatArray
 
 OPUS_RATES = (8_000, 12_000, 16_000, 24_000, 48_000)  # Hz
 OPUS_KBITS = (6, 256)  # lowest and highest; libsndfile's compression level runs linearly between them
-DEFAULT_OPUS_KBITS = 128
 
 
 class WholeFileEncoder:
@@ -48,13 +48,10 @@ def flac_encoder(sample_rate: int) -> WholeFileEncoder:
 def opus_encoder(sample_rate: int, bitrate: int | None) -> WholeFileEncoder:
     """Opus in Ogg; `bitrate` in kbit/s. Raises INVALID_PARAMETER for a bitrate or rate that Opus lacks."""
     low, high = OPUS_KBITS
-    kbits = DEFAULT_OPUS_KBITS if bitrate is None else bitrate
+    kbits = DEFAULT_KBITS if bitrate is None else bitrate
     if not low <= kbits <= high:
-        raise _invalid(f"bitrate: expected {low} to {high} for opus, got {shown(bitrate)}")
+        raise invalid_parameter(f"bitrate: expected {low} to {high} for opus, got {shown(bitrate)}")
     if sample_rate not in OPUS_RATES:
-        raise _invalid(f"opus has no sample rate of {sample_rate} Hz; it has {', '.join(map(str, OPUS_RATES))}")
+        rates = ", ".join(map(str, OPUS_RATES))
+        raise invalid_parameter(f"opus has no sample rate of {sample_rate} Hz; it has {rates}")
     return WholeFileEncoder(sample_rate, "OGG", "OPUS", (high - kbits) / (high - low))
-
-
-def _invalid(message: str) -> RequestError:
-    return RequestError(ErrorCode.INVALID_PARAMETER, message)

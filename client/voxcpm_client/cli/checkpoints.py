@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -42,14 +41,13 @@ def make_checkpoint(
 ) -> None:
     """Make a checkpoint with random weights in the released layout, for tests and measurements."""
     from voxcpm_core.checkpoint import random_init
-    from voxcpm_core.config import ModelConfig
+    from voxcpm_core.checkpoint.load import load_config
 
-    config_file = out / "config.json"
-    if config_file.exists():
+    if (out / "config.json").exists():
         raise FileExistsError(f"{out} holds a checkpoint already (config.json); name another folder, or remove it")
     chosen = {"dtype": dtype.value} if dtype is not None else {}
     random_init.make_checkpoint(out, size.value, generation=generation.value, seed=seed, **chosen)
-    config = ModelConfig.from_json(json.loads(config_file.read_text(encoding="utf-8")))
+    config = load_config(out)
     patch_ms = config.samples_per_patch / config.vae.sample_rate * 1000
     print(f"{out}: random weights, for tests and measurements; not speech. One patch is {patch_ms:g} ms of audio.")
 
