@@ -11,9 +11,14 @@ from voxcpm_core.errors import ErrorCode, RequestError
 Log = Callable[[str], None]
 
 
+def place_of(error: BaseException) -> str:
+    """Type and call path of an exception, innermost first; nothing of its text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    path = " < ".join(f"{Path(f.filename).stem}.{f.name}:{f.lineno}" for f in reversed(frames))
+    return f"{type(error).__name__} at {path}"
+
+
 def internal_error(error: Exception, request_id: str, log: Log) -> RequestError:
     """Log where `error` came from; returns the INTERNAL error that the caller gets."""
-    frames = traceback.extract_tb(error.__traceback__)
-    places = " < ".join(f"{Path(f.filename).stem}.{f.name}:{f.lineno}" for f in reversed(frames))
-    log(f"request {request_id!r}: {type(error).__name__} at {places}")
+    log(f"request {request_id!r}: {place_of(error)}")
     return RequestError(ErrorCode.INTERNAL, "an internal fault ended the request")

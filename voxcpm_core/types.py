@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from voxcpm_core.errors import RequestError
 
 FloatArray = npt.NDArray[np.float32]
+PadSide = Literal["left", "right"]  # where a waveform is filled up to a whole patch: prompts left, references right
 
 
 class FinishReason(str, Enum):
@@ -94,7 +96,10 @@ class Admitted:
 
 @dataclass(frozen=True)
 class Patch:
-    """One generated patch. `finish_reason` is set on the last patch of a stream only."""
+    """One generated patch. `finish_reason` is set on the last patch of a stream only.
+
+    The arrays may lie in memory that the engine uses again once they are gone: copy what is kept for long.
+    """
 
     index: int
     latents: FloatArray  # [patch_size, feat_dim]
@@ -125,3 +130,7 @@ class EngineStats:
     num_steps: int
     num_dit_calls: int
     num_prefills: int
+    num_patches: int = 0  # planned, over all streams
+    collected_ns: int = 0  # CLOCK_MONOTONIC, when the latest step's outputs were on the host
+    num_restarts: int = 0  # of the worker process
+    worker_pid: int = 0  # 0: the engine runs in this process, or is being started again

@@ -1,32 +1,13 @@
 """The engine behind its thread: what callers in other threads see."""
 
-import threading
-
+import numpy as np
 import pytest
 
-from tests.engine.harness import SMALL, Harness, Received
+from tests.engine.harness import SMALL, Harness
 from tests.engine.requests import crowd
+from tests.worker.streams import ENDLESS, GENEROUS_S, submit
 from voxcpm_core.engine import ThreadedEngine
-from voxcpm_core.prepare import prepare
-from voxcpm_core.types import SamplingParams, SpeechRequest
-
-GENEROUS_S = 30.0
-ENDLESS = SpeechRequest("Hello", params=SamplingParams(ignore_stop=True, length_cap=False, seed=1))
-
-
-class Waiting(Received):
-    """Received events, and a flag for the first patch and for the end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.has_patch, self.has_ended = threading.Event(), threading.Event()
-
-    def __call__(self, event) -> None:
-        super().__call__(event)
-        if self.patches:
-            self.has_patch.set()
-        if self.ended:
-            self.has_ended.set()
+from voxcpm_core.errors import RequestError
 
 
 @pytest.fixture
@@ -35,12 +16,6 @@ def engine(tiny_checkpoints):
     engine = ThreadedEngine(harness.core, harness.model, harness.config, harness.tokenizer)
     yield engine
     engine.close()
-
-
-def submit(engine: ThreadedEngine, request: SpeechRequest) -> tuple[int, Waiting]:
-    received = Waiting()
-    prepared = prepare(request, engine.model, engine.config, engine.tokenizer, lambda: 1)
-    return engine.submit(prepared, received), received
 
 
 def test_requests_get_what_a_driven_engine_gives(engine, tiny_checkpoints):
@@ -84,3 +59,14 @@ def test_close_ends_what_runs_and_refuses_what_comes(engine):
         assert received.error_code == "NOT_READY"
         assert str(received.events[-1].error).endswith("retry after 1000 ms")
     assert (engine.stats().running, engine.stats().pages_used) == (0, 0)
+
+
+def test_encoding_is_that_of_the_prompt_and_ends_with_the_engine(engine):
+    waveform = np.sin(np.arange(5001, dtype=np.float32) / 9)  # no whole number of patches
+    latents = engine.encode(waveform, "left").result(GENEROUS_S)
+    assert latents.shape[1] == engine.model.feat_dim
+    assert latents.shape[0] % engine.model.patch_size == 0
+    assert np.abs(latents - engine.encode(waveform, "right").result(GENEROUS_S)).max() > 1e-3
+    engine.close()
+    with pytest.raises(RequestError, match="shutting down"):
+        engine.encode(waveform, "left").result(GENEROUS_S)

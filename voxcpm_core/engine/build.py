@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from voxcpm_core.checkpoint.load import load_config
-from voxcpm_core.checkpoint.locate import locate
+from voxcpm_core.checkpoint.opened import OpenedCheckpoint, open_checkpoint
 from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.dtypes import TORCH_DTYPES
 from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.engine.threaded import ThreadedEngine
 from voxcpm_core.engine.warm_up import warm_up
-from voxcpm_core.errors import CheckpointError, ConfigError, shown
+from voxcpm_core.errors import ConfigError, shown
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner import Runner
 from voxcpm_core.runner.noise import NoiseSource, counter_noise
+from voxcpm_core.runner.transfer import HostArena
 from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool, pages_for
-from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
 log = logging.getLogger(__name__)
@@ -31,26 +32,29 @@ CUDA_KV_CACHE_SHARE = 0.8
 
 
 def start_engine(config: EngineConfig, device: str) -> ThreadedEngine:
-    """Load the checkpoint that `config.model` names and return a warm engine on `device`.
+    """Load the checkpoint that `config.model` names and return a warm engine on `device`, in this process.
 
     Raises StartupError, a ConfigError or CheckpointError where one setting or file is to blame.
     """
-    folder = locate(config.model)
-    model_config = load_config(folder)
-    tokenizer = TextTokenizer.from_folder(folder)
-    if tokenizer.vocab_size > model_config.vocab_size:
-        raise CheckpointError(
-            f"{folder / 'tokenizer.json'}: has ids up to {tokenizer.vocab_size - 1}, "
-            f"but lm_config.vocab_size is {model_config.vocab_size}"
-        )
-    core = build_core(config, model_config, folder, _device(device))
-    warm_up(core, model_config, config, tokenizer)
-    return ThreadedEngine(core, model_config, config, tokenizer)
+    checkpoint = open_checkpoint(config.model)
+    core = build_warm_core(config, checkpoint, device)
+    return ThreadedEngine(core, checkpoint.model, config, checkpoint.tokenizer)
+
+
+def build_warm_core(
+    config: EngineConfig, checkpoint: OpenedCheckpoint, device: str,
+    make_arena: Callable[[torch.device], HostArena | None] = lambda device: None,
+) -> EngineCore:
+    """A loaded engine that has generated in every mode; `make_arena` says where the outputs of steps go."""
+    torch_device = _device(device)
+    core = build_core(config, checkpoint.model, checkpoint.folder, torch_device, arena=make_arena(torch_device))
+    warm_up(core, checkpoint.model, config, checkpoint.tokenizer)
+    return core
 
 
 def build_core(
     config: EngineConfig, model_config: ModelConfig, folder: Path, device: torch.device,
-    noise: NoiseSource = counter_noise,
+    noise: NoiseSource = counter_noise, arena: HostArena | None = None,
 ) -> EngineCore:
     """Everything but the thread; tests drive it step by step, with recorded noise."""
     # By default cuDNN rounds fp32 convolutions to TF32, which would move the VAE's audio audibly far from fp32.
@@ -65,7 +69,7 @@ def build_core(
     log.info("engine on %s, %s, %d KV pages of %d positions", device, dtype, num_pages, config.page_size)
     runner = Runner(
         model, encoder, decoder, num_slots=config.max_running, num_pages=num_pages, page_size=config.page_size,
-        max_positions=num_positions, noise=noise,
+        max_positions=num_positions, noise=noise, arena=arena,
     )
     scheduler = Scheduler(
         SlotPool(config.max_running), PagePool(num_pages, config.page_size), config.max_prefill_tokens
@@ -82,7 +86,11 @@ def _device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device: expected 'cpu' or 'cuda:N', got {shown(name)}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"device: {shown(name)} is not there; torch sees {torch.cuda.device_count()} CUDA devices")
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        among = "" if visible is None else f" with CUDA_VISIBLE_DEVICES={visible}"
+        raise ConfigError(
+            f"device: {shown(name)} is not there; torch sees {torch.cuda.device_count()} CUDA devices{among}"
+        )
     return device
 
 

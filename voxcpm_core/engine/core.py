@@ -11,8 +11,18 @@ import numpy as np
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.faults import internal_error
 from voxcpm_core.runner import InFlight, Runner
-from voxcpm_core.scheduler import Scheduler, Stream
-from voxcpm_core.types import Admitted, EngineRequest, EngineStats, EventSink, Failed, Patch, StreamEvent
+from voxcpm_core.scheduler import Row, Scheduler, Stream
+from voxcpm_core.types import (
+    Admitted,
+    EngineRequest,
+    EngineStats,
+    EventSink,
+    Failed,
+    FloatArray,
+    PadSide,
+    Patch,
+    StreamEvent,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +43,7 @@ class EngineCore:
         self._sinks: dict[int, tuple[Stream, EventSink]] = {}
         self._num_steps = 0
         self._num_prefills = 0
+        self._num_patches = 0
 
     @property
     def has_work(self) -> bool:
@@ -45,6 +56,10 @@ class EngineCore:
         """End a stream with CANCELLED; unknown or ended ids are ignored."""
         if stream_id in self._sinks:
             self._fail(self._sinks[stream_id][0], RequestError(ErrorCode.CANCELLED, "cancelled by the client"))
+
+    def encode(self, waveform: FloatArray, pad: PadSide) -> FloatArray:
+        """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate."""
+        return self.runner.encode(waveform, pad)
 
     def fail_all(self, error: RequestError) -> None:
         """End every stream with the same error."""
@@ -62,7 +77,7 @@ class EngineCore:
                 self._launched(self.runner.launch(plan))
                 keep = self._max_in_flight
             except Exception as error:
-                self._fail_streams((row.stream for row in plan.rows), error)
+                self._fail_step(plan.rows, error)
         while len(self._in_flight) > keep:
             self._collect(self._in_flight.popleft())
 
@@ -76,10 +91,13 @@ class EngineCore:
             num_steps=self._num_steps,
             num_dit_calls=self.runner.model.dit.num_calls,
             num_prefills=self._num_prefills,
+            num_patches=self._num_patches,
+            collected_ns=self.runner.collected_ns,
         )
 
     def _launched(self, step: InFlight) -> None:
         self._num_steps += 1
+        self._num_patches += len(step.rows)
         self._num_prefills += sum(row.patch_index == 0 for row in step.rows)
         for stream, error in step.failures:
             self._fail_streams([stream], error)
@@ -90,14 +108,21 @@ class EngineCore:
         try:
             result = self.runner.collect(step)
         except Exception as error:
-            self._fail_streams((row.stream for row in step.rows), error)
+            self._fail_step(step.rows, error)
             return
         reasons = self._scheduler.observe(step.rows, result.stops)
-        for row, latents, audio, reason in zip(step.rows, result.latents, result.audio, reasons, strict=True):
-            if np.isfinite(latents).all():
+        finite = np.isfinite(result.latents).all(axis=(1, 2)).tolist()
+        outputs = zip(step.rows, result.latents, result.audio, reasons, finite, strict=True)
+        for row, latents, audio, reason, is_finite in outputs:
+            if is_finite:
                 self._emit(row.stream, Patch(row.patch_index, latents, audio, reason))
             else:
                 self._fail_streams([row.stream], FloatingPointError("a latent is not finite"))
+
+    def _fail_step(self, rows: Iterable[Row], error: Exception) -> None:
+        """End the streams of a step that raised; raises itself when the device is lost to all others, too."""
+        self._fail_streams((row.stream for row in rows), error)
+        self.runner.require_device()
 
     def _fail_streams(self, streams: Iterable[Stream], error: Exception) -> None:
         for stream in streams:

@@ -1,4 +1,4 @@
-"""The engine in a thread of this process, behind the handle that all callers use."""
+"""The engine in a thread of this process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.faults import internal_error
 from voxcpm_core.text.tokenizer import TextTokenizer
-from voxcpm_core.types import EngineRequest, EngineStats, EventSink, Failed
+from voxcpm_core.types import EngineRequest, EngineStats, EventSink, Failed, FloatArray, PadSide
 
 log = logging.getLogger(__name__)
 
@@ -23,15 +24,20 @@ SHUTTING_DOWN = "the engine is shutting down, retry after 1000 ms"
 
 
 class ThreadedEngine:
-    """Thread-safe handle; events are delivered from the engine's thread, so sinks must be quick."""
+    """Thread-safe handle; events are delivered from the engine's thread, so sinks must be quick.
+
+    `after_turn` is called in that thread when a step's events, and those of commands, have been delivered.
+    """
 
     def __init__(
-        self, core: EngineCore, model: ModelConfig, config: EngineConfig, tokenizer: TextTokenizer
+        self, core: EngineCore, model: ModelConfig, config: EngineConfig, tokenizer: TextTokenizer,
+        after_turn: Command = lambda: None,
     ) -> None:
         self.model = model
         self.config = config
         self.tokenizer = tokenizer
         self._core = core
+        self._after_turn = after_turn
         self._ids = itertools.count()
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -39,19 +45,41 @@ class ThreadedEngine:
         self._thread = threading.Thread(target=self._run, name="voxcpm-engine", daemon=True)
         self._thread.start()
 
+    @property
+    def is_ready(self) -> bool:
+        return not self._closed
+
     def submit(self, request: EngineRequest, sink: EventSink) -> int:
         """Queue a validated request and return its stream id. Never blocks."""
         stream_id = next(self._ids)
-        with self._lock:
-            if not self._closed:
-                self._commands.put(lambda: self._core.add(stream_id, request, sink))
-                return stream_id
-        sink(Failed(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN)))
+        self.submit_as(stream_id, request, sink)
         return stream_id
+
+    def submit_as(self, stream_id: int, request: EngineRequest, sink: EventSink) -> None:
+        """`submit` with an id that the caller has made unique."""
+        if not self._put(lambda: self._core.add(stream_id, request, sink)):
+            sink(Failed(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN)))
 
     def cancel(self, stream_id: int) -> None:
         """Ask for a stream to end with CANCELLED; nothing happens when it has ended already."""
-        self._commands.put(lambda: self._core.cancel(stream_id))
+        self._put(lambda: self._core.cancel(stream_id))
+
+    def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
+        """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; made between two steps."""
+        future: Future[FloatArray] = Future()
+
+        def run() -> None:
+            if self._closed:
+                future.set_exception(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
+                return
+            try:
+                future.set_result(self._core.encode(waveform, pad))
+            except Exception as error:  # whatever it is, it is that of one waveform
+                future.set_exception(internal_error(error, "of an encoding", log.error))
+
+        if not self._put(run):
+            future.set_exception(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
+        return future
 
     def stats(self) -> EngineStats:
         return self._core.stats()
@@ -63,11 +91,19 @@ class ThreadedEngine:
             self._commands.put(None)
         self._thread.join()
 
+    def _put(self, command: Command) -> bool:
+        with self._lock:
+            if self._closed:
+                return False
+            self._commands.put(command)
+            return True
+
     def _run(self) -> None:
         try:
             while self._take_commands():
                 if self._core.has_work:
                     self._core.step()
+                self._after_turn()
         except Exception as error:  # a fault of the loop itself: what it holds can no longer be trusted
             self._end_all(internal_error(error, "of every stream", log.error))
         else:
@@ -83,6 +119,7 @@ class ThreadedEngine:
                 if command is not None:
                     command()
         self._core.fail_all(error)
+        self._after_turn()
 
     def _take_commands(self) -> bool:
         """Run what callers asked for; waits when there is nothing else to do. False: close was asked for."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
@@ -14,7 +12,7 @@ from voxcpm_core.model.voxcpm import Prefix, VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.scheduler import Stream
 from voxcpm_core.text.layout import prefill_layout
-from voxcpm_core.types import Condition, EngineRequest
+from voxcpm_core.types import Condition, EngineRequest, PadSide
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
 
@@ -50,7 +48,7 @@ class Prefiller:
             # As in the official offline decode, which fills up with the reference when the prompt is short.
             self._warm_decoder(slot, prefix.patches[-self._config.context_patches :])
 
-    def _latents(self, condition: Condition | None, pad: Literal["left", "right"]) -> Tensor:
+    def _latents(self, condition: Condition | None, pad: PadSide) -> Tensor:
         """Patches [N, P, C] in model dtype; a waveform is padded on the side that its role asks for."""
         device, dtype, patch_size = self._model.device, self._model.dtype, self._config.patch_size
         if condition is None:

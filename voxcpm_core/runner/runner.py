@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +15,9 @@ from voxcpm_core.model.voxcpm import StreamState, VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.noise import NoiseSource, counter_noise
 from voxcpm_core.runner.prefill import Prefiller
-from voxcpm_core.runner.transfer import HostCopy
+from voxcpm_core.runner.transfer import HostArena, HostCopy
 from voxcpm_core.scheduler import Row, StepPlan, Stream, pages_for
-from voxcpm_core.types import FloatArray
+from voxcpm_core.types import FloatArray, PadSide
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
 
@@ -43,12 +44,15 @@ class Runner:
 
     def __init__(
         self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, *, num_slots: int, num_pages: int,
-        page_size: int, max_positions: int, noise: NoiseSource = counter_noise,
+        page_size: int, max_positions: int, noise: NoiseSource = counter_noise, arena: HostArena | None = None,
     ) -> None:
         self.config: ModelConfig = model.config
         self.model = model
+        self._encoder = encoder
         self._decoder = decoder
         self.noise = noise
+        self._arena = arena
+        self.collected_ns = 0  # CLOCK_MONOTONIC, when the latest step's outputs were on the host
         self._cache = KvCache(model.config, num_pages, page_size, model.device, model.dtype)
         max_pages = pages_for(max_positions, page_size)
         self._buffers = SlotBuffers(
@@ -67,21 +71,37 @@ class Runner:
                 failures.append((stream, error))
         failed = {stream for stream, _ in failures}
         rows = tuple(row for row in plan.rows if row.stream not in failed)
-        return InFlight(rows, tuple(failures), HostCopy(self._decode(rows)) if rows else None)
+        return InFlight(rows, tuple(failures), HostCopy(self._decode(rows), self._arena) if rows else None)
+
+    @torch.inference_mode()
+    def encode(self, waveform: FloatArray, pad: PadSide) -> FloatArray:
+        """Latents [frames, feat_dim] of mono audio [samples], padded on one side to a whole patch."""
+        dev_waveform = torch.from_numpy(waveform).to(self.model.device)
+        patches = self._encoder.encode_patches(dev_waveform, self.config.patch_size, pad)  # [N, P, C]
+        return patches.flatten(0, 1).float().cpu().numpy()
+
+    def require_device(self) -> None:
+        """Raise what CUDA says when its context is lost: then no later step can succeed."""
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize(self.model.device)
 
     def collect(self, step: InFlight) -> StepResult:
         """Wait for a launched step with rows and take its outputs."""
         assert step.copy is not None
         latents, stops, audio = step.copy.wait()
+        self.collected_ns = time.monotonic_ns()
         heard = iter(audio.numpy())
         return StepResult(
-            latents=latents.float().numpy(),
+            latents=latents.numpy(),
             audio=[next(heard) if row.stream.request.wants_audio else None for row in step.rows],
             stops=stops.tolist(),
         )
 
     def _decode(self, rows: tuple[Row, ...]) -> list[Tensor]:
-        """DiT, then VAE beside local encoder and LMs. Returns patches [B, P, C], stop flags [B], audio [A, samples]."""
+        """DiT, then VAE beside local encoder and LMs.
+
+        Returns patches float32 [B, P, C], stop flags [B], audio float32 [A, samples].
+        """
         buffers, device = self._buffers, self.model.device
         slots = torch.tensor([row.slot for row in rows], device=device)
         patches = self._generate(rows, slots)
@@ -95,7 +115,7 @@ class Runner:
         output = self.model.advance(patches, self._cache, context)
         buffers.store(slots, StreamState(output.lm_hidden, output.res_hidden, patches))
         buffers.advance(slots)
-        return [patches, output.stop, audio]
+        return [patches.float(), output.stop, audio]
 
     def _generate(self, rows: tuple[Row, ...], slots: Tensor) -> Tensor:
         """One batched solve per number of timesteps."""

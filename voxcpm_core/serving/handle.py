@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Protocol
 
 from voxcpm_core.config.engine import EngineConfig
 from voxcpm_core.config.model import ModelConfig
 from voxcpm_core.text.tokenizer import TextTokenizer
-from voxcpm_core.types import EngineRequest, EngineStats, EventSink
+from voxcpm_core.types import EngineRequest, EngineStats, EventSink, FloatArray, PadSide
 
 
 class EngineHandle(Protocol):
@@ -34,7 +35,16 @@ class EngineHandle(Protocol):
         """Idempotent. The stream then gets `Failed` with CANCELLED, unless it had ended."""
         ...
 
+    def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
+        """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; fails with RequestError."""
+        ...
+
     def stats(self) -> EngineStats: ...
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are taken: not while a worker is started again, nor after `close`."""
+        ...
 
     def close(self) -> None:
         """End every stream with `Failed` and give the device back."""

@@ -11,7 +11,8 @@ import numpy as np
 from voxcpm_core.config.engine import EngineConfig
 from voxcpm_core.errors import ConfigError
 from voxcpm_core.serving.adapter import Adapter
-from voxcpm_core.serving.device import choose_device
+from voxcpm_core.worker import WorkerHandle
+from voxcpm_core.worker.placement import Placement
 
 FIRST_RELEASE_WITH_NUMPY_2 = (24, 11)
 BACKEND_PARAMETERS = frozenset({"EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS"})  # the Python backend's own
@@ -24,16 +25,8 @@ def start(args: Mapping[str, str], pb_utils: Any, environ: Mapping[str, str]) ->
     """
     require_working_numpy(np.__version__, pb_utils, environ)
     config = read_settings(args["model_config"], environ)
-    import torch
-
-    from voxcpm_core.engine import start_engine
-
-    kind, device_id = args["model_instance_kind"], args["model_instance_device_id"]
-    choice = choose_device(config.device, kind, device_id, torch.cuda.is_available)
-    if choice.warning:
-        pb_utils.Logger.log_warn(choice.warning)
-    engine = start_engine(config, choice.device)
-    return Adapter(engine, pb_utils)
+    placement = Placement(args["model_instance_kind"], args["model_instance_device_id"])
+    return Adapter(WorkerHandle(config, placement), pb_utils)
 
 
 def read_settings(model_config: str, environ: Mapping[str, str]) -> EngineConfig:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voxcpm_core.config import VaeConfig
+from voxcpm_core.types import PadSide
 from voxcpm_core.vae.layers import CausalConv, Snake, res_units
 from voxcpm_core.vae.state import StateLayout
 from voxcpm_core.vae.tensors import VaeTensors
@@ -70,7 +70,7 @@ class VaeEncoder(nn.Module):
         chunks = padded.split(CHUNK_FRAMES * self.config.hop_length, dim=-1)
         return torch.cat([self._encode_chunk(chunk, state) for chunk in chunks], dim=-1)
 
-    def encode_patches(self, waveform: Tensor, patch_size: int, pad: Literal["left", "right"]) -> Tensor:
+    def encode_patches(self, waveform: Tensor, patch_size: int, pad: PadSide) -> Tensor:
         """Encode one `waveform` [N >= 1] as whole patches [patches, patch_size, latent_dim].
 
         Silence fills the first patch (`pad="left"`, for a prompt, whose end the speech continues) or the last

@@ -2,7 +2,7 @@
 
 import pytest
 
-from voxcpm_core.serving.device import choose_device
+from voxcpm_core.worker.device import choose_device
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+"""The engine in its process does what the engine in this one does."""
+
+import dataclasses
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from tests.engine.harness import Harness
+from tests.worker.streams import CONFIG, ENDLESS, GENEROUS_S, SHORT, finished, submit, wait_until
+from voxcpm_core.checkpoint.locate import DEMO_FOLDER
+from voxcpm_core.errors import CheckpointError, ConfigError
+from voxcpm_core.worker import start_worker
+
+
+@pytest.fixture(scope="module")
+def in_process():
+    return Harness(DEMO_FOLDER, CONFIG)
+
+
+def test_a_crowd_gets_what_each_gets_alone_in_this_process(worker, in_process, requests_of_all_kinds):
+    received = [submit(worker, request)[1] for request in requests_of_all_kinds]
+    for request, stream in zip(requests_of_all_kinds, received, strict=True):
+        assert stream.has_ended.wait(GENEROUS_S)
+        alone = in_process.run(request)
+        stream.check_order()
+        assert stream.finish_reason == alone.finish_reason
+        assert stream.latents == pytest.approx(alone.latents, abs=1e-5)
+        if request.wants_audio:
+            assert stream.audio == pytest.approx(alone.audio, abs=1e-5)
+        else:
+            assert all(patch.audio is None for patch in stream.patches)
+
+
+def test_run_ahead_is_lock_step(in_process, requests_of_all_kinds):
+    handle = start_worker(dataclasses.replace(CONFIG, run_ahead="on"), "cpu")
+    try:
+        received = [submit(handle, request)[1] for request in requests_of_all_kinds]
+        for request, stream in zip(requests_of_all_kinds, received, strict=True):
+            assert stream.has_ended.wait(GENEROUS_S)
+            assert stream.latents == pytest.approx(in_process.run(request).latents, abs=1e-5)
+    finally:
+        handle.close()
+
+
+def test_what_was_delivered_stays_as_it_was(worker):
+    """The ring's memory is used again by later steps, but not while somebody holds what lies there."""
+    first = finished(worker, SHORT)
+    before = first.audio.copy()
+    for _ in range(4):
+        finished(worker, ENDLESS_FOR_A_WHILE)
+    assert (first.audio == before).all()
+
+
+ENDLESS_FOR_A_WHILE = dataclasses.replace(ENDLESS, params=dataclasses.replace(ENDLESS.params, max_length=6, seed=9))
+
+
+def test_cancel_frees_the_slot_and_unknown_ids_are_ignored(worker):
+    stream_id, received = submit(worker, ENDLESS)
+    assert received.has_patch.wait(GENEROUS_S)
+    worker.cancel(stream_id + 1000)
+    worker.cancel(stream_id)
+    worker.cancel(stream_id)
+    assert received.has_ended.wait(GENEROUS_S)
+    assert received.error_code == "CANCELLED"
+    wait_until(lambda: (worker.stats().running, worker.stats().pages_used) == (0, 0))
+
+
+def test_more_cancelled_steps_than_the_ring_has_slots_do_not_stop_it(worker):
+    for _ in range(12):
+        stream_id, received = submit(worker, ENDLESS)
+        worker.cancel(stream_id)
+        assert received.has_ended.wait(GENEROUS_S)
+    assert len(finished(worker, SHORT).patches) == 3
+
+
+def test_many_threads_may_submit(worker):
+    results = []
+
+    def run() -> None:
+        results.append(finished(worker, SHORT).latents)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 8
+    assert all(latents == pytest.approx(results[0], abs=1e-5) for latents in results)
+
+
+def test_encoding_is_that_of_this_process(worker, in_process):
+    waveform = np.sin(np.arange(30_000, dtype=np.float32) / 9)
+    latents = worker.encode(waveform, "left").result(GENEROUS_S)
+    assert latents == pytest.approx(in_process.core.encode(waveform, "left"), abs=1e-5)
+
+
+def test_the_stats_are_those_of_the_worker(worker):
+    before = worker.stats()
+    finished(worker, SHORT)
+    after = worker.stats()
+    assert (after.num_patches - before.num_patches, after.num_prefills - before.num_prefills) == (3, 1)
+    assert after.max_running == CONFIG.max_running
+    assert after.worker_pid not in (0, os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "kind", "message"),
+    [
+        ({"model": "no/such/folder"}, "cpu", ConfigError, "no/such/folder"),
+        ({"max_text_tokens": 1}, "cpu", ConfigError, "the settings admit no request"),
+        ({}, "cuda:99", ConfigError, "device: 'cuda:.*' is not there"),
+    ],
+)
+def test_a_worker_that_cannot_start_says_why(settings, device, kind, message):
+    with pytest.raises(kind, match=message):
+        start_worker(dataclasses.replace(CONFIG, **settings), device)
+
+
+def test_a_checkpoint_without_weights_is_named(tmp_path):
+    for file in ("config.json", "tokenizer.json"):
+        (tmp_path / file).write_bytes((DEMO_FOLDER / file).read_bytes())
+    with pytest.raises(CheckpointError, match=str(tmp_path)):
+        start_worker(dataclasses.replace(CONFIG, model=str(tmp_path)), "cpu")

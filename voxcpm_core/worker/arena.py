@@ -1,0 +1,51 @@
+"""The worker's side of the ring: host tensors for the outputs of a step, pinned for CUDA."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch import Tensor
+
+from voxcpm_core.worker.ring import Ring
+
+_POLL_S = 0.0002
+_ALIGNMENT = 64  # bytes
+
+
+class RingArena:
+    """Gives each step a slot of the ring.
+
+    A slot goes back by itself at the next `take` after it was collected, unless it was `sent`: then the parent
+    frees it. So outputs that nobody wanted (their streams were cancelled) need no care.
+    """
+
+    def __init__(self, ring: Ring, pin: bool) -> None:
+        self._ring = ring
+        self._bytes = torch.frombuffer(ring.memory, dtype=torch.uint8)
+        self._collected: set[int] = set()
+        if pin:
+            status = torch.cuda.cudart().cudaHostRegister(self._bytes.data_ptr(), len(self._bytes), 0)
+            if int(status) != 0:
+                raise RuntimeError(f"the ring could not be pinned: {status}")
+
+    def take(self, like: list[Tensor]) -> tuple[int, list[Tensor]]:
+        """A slot, and host tensors in it shaped as `like`. Waits while the parent holds all slots."""
+        self._ring.release(self._collected)
+        self._collected.clear()
+        while (slot := self._ring.take()) is None:
+            time.sleep(_POLL_S)
+        offset = self._ring.geometry.slot_offset(slot)
+        tensors = []
+        for tensor in like:
+            num_bytes = tensor.numel() * tensor.element_size()
+            tensors.append(self._bytes[offset : offset + num_bytes].view(tensor.dtype).view(tensor.shape))
+            offset += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+        return slot, tensors
+
+    def collected(self, slot: int) -> None:
+        """Its step is over; what is not sent until the next `take` is forgotten."""
+        self._collected.add(slot)
+
+    def sent(self, slots: set[int]) -> None:
+        self._collected -= slots

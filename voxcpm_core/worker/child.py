@@ -1,0 +1,134 @@
+"""The worker process: one engine, told what to do through a socket, gone when its parent is."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from multiprocessing.connection import Connection
+
+import torch
+
+from voxcpm_core.checkpoint.opened import open_checkpoint
+from voxcpm_core.engine import ThreadedEngine
+from voxcpm_core.engine.build import build_warm_core
+from voxcpm_core.errors import RequestError, StartupError
+from voxcpm_core.faults import place_of
+from voxcpm_core.types import FloatArray
+from voxcpm_core.worker.arena import RingArena
+from voxcpm_core.worker.device import choose_device
+from voxcpm_core.worker.messages import (
+    Cancel,
+    Encode,
+    Encoded,
+    NotStarted,
+    Ready,
+    Start,
+    Submit,
+    connection_from,
+    receive,
+    send,
+)
+from voxcpm_core.worker.outbox import Outbox
+from voxcpm_core.worker.ring import Ring
+
+log = logging.getLogger(__name__)
+
+PARENT_GONE, ENGINE_FAULT = 0, 70  # exit statuses
+PARENT_POLL_S = 0.25
+
+
+class Worker:
+    """The engine and its connection. Commands are read in the main thread; the engine's thread sends."""
+
+    def __init__(self, connection: Connection, start: Start) -> None:
+        self._connection = connection
+        self._send_lock = threading.Lock()
+        choice = choose_device(
+            start.config.device, start.placement.kind, start.placement.device_id, torch.cuda.is_available
+        )
+        ring = Ring(start.geometry, start.ring_fd)
+
+        def make_arena(device: torch.device) -> RingArena:
+            self._arena = RingArena(ring, pin=device.type == "cuda")
+            return self._arena
+
+        checkpoint = open_checkpoint(start.config.model)
+        self._core = build_warm_core(start.config, checkpoint, choice.device, make_arena)
+        self._outbox = Outbox(ring, self._arena, self.send)
+        self._engine = ThreadedEngine(
+            self._core, checkpoint.model, start.config, checkpoint.tokenizer, after_turn=self._after_turn
+        )
+        self.send(Ready(self._core.stats(), choice.warning))
+
+    def serve(self) -> None:
+        """Obey until the parent goes or closes the connection; raises EOFError then."""
+        while True:
+            command = receive(self._connection)
+            if isinstance(command, Submit):
+                sink = self._outbox.sink(command.stream_id)
+                self._engine.submit_as(command.stream_id, command.request, sink)
+            elif isinstance(command, Cancel):
+                self._engine.cancel(command.stream_id)
+            elif isinstance(command, Encode):
+                self._encode(command)
+
+    def send(self, message: object) -> None:
+        with self._send_lock:
+            send(self._connection, message)
+
+    def _encode(self, command: Encode) -> None:
+        def answer(future: Future[FloatArray]) -> None:
+            error = future.exception()
+            if isinstance(error, RequestError):
+                self.send(Encoded(command.encode_id, None, (error.code, str(error))))
+            else:
+                self.send(Encoded(command.encode_id, future.result(), None))
+
+        self._engine.encode(command.waveform, command.pad).add_done_callback(answer)
+
+    def _after_turn(self) -> None:
+        try:
+            self._outbox.flush(self._core.stats())
+        except OSError:
+            os._exit(PARENT_GONE)
+        if not self._engine.is_ready:  # its loop failed, and everybody has been told
+            os._exit(ENGINE_FAULT)
+
+
+def main() -> None:
+    """Run as `python -m voxcpm_core.worker FD`, where FD is the connection to the parent."""
+    logging.basicConfig(format="voxcpm worker %(process)d: %(message)s", level=logging.INFO)
+    # Whoever stops a whole process group or service stops the parent, which ends its streams first.
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.SIG_IGN)
+    threading.Thread(target=_watch_parent, args=(os.getppid(),), name="voxcpm-parent", daemon=True).start()
+    connection = connection_from(int(sys.argv[1]))
+    with contextlib.suppress(EOFError, OSError):
+        _start(connection).serve()
+    os._exit(PARENT_GONE)  # at once: no step in flight matters to anybody
+
+
+def _start(connection: Connection) -> Worker:
+    start: Start = receive(connection)
+    try:
+        return Worker(connection, start)
+    except StartupError as error:
+        send(connection, NotStarted(type(error).__name__, str(error)))
+    except Exception as error:
+        log.error("the engine cannot start: %s", place_of(error), exc_info=error)
+        message = f"the engine cannot start: {type(error).__name__}; the log names the place"
+        send(connection, NotStarted(StartupError.__name__, message))
+    raise EOFError
+
+
+def _watch_parent(parent_pid: int) -> None:
+    """End with the parent even while nobody reads from it, as during start-up."""
+    while os.getppid() == parent_pid:
+        time.sleep(PARENT_POLL_S)
+    os._exit(PARENT_GONE)
