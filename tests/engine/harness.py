@@ -13,6 +13,7 @@ from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.engine import EngineCore
 from voxcpm_core.engine.build import build_core
+from voxcpm_core.fanout import Fanout
 from voxcpm_core.prepare import prepare
 from voxcpm_core.runner.noise import NoiseSource, counter_noise
 from voxcpm_core.text.tokenizer import TextTokenizer
@@ -94,6 +95,7 @@ class Harness:
         self.model: ModelConfig = load_config(folder)
         self.tokenizer = TextTokenizer.from_folder(folder)
         self.core: EngineCore = build_core(config, self.model, folder, device, noise)
+        self._fanout = Fanout()
         self._next_id = 0
 
     def prepare(self, request: SpeechRequest) -> EngineRequest:
@@ -103,13 +105,23 @@ class Harness:
         """Queue a request; the stream's id is the number of earlier calls."""
         received = Received()
         engine_request = self.prepare(request) if isinstance(request, SpeechRequest) else request
-        self.core.add(self._next_id, engine_request, received)
+        self._fanout.add(self._next_id, received)
+        self.core.add(self._next_id, engine_request)
         self._next_id += 1
         return received
 
+    def step(self) -> None:
+        """One engine step, and its events to their streams."""
+        self.core.step()
+        self._fanout.deliver(self.core.take_events())
+
+    def cancel(self, stream_id: int) -> None:
+        self.core.cancel(stream_id)
+        self._fanout.deliver(self.core.take_events())
+
     def drain(self) -> None:
         while self.core.has_work:
-            self.core.step()
+            self.step()
 
     def run(self, request: SpeechRequest | EngineRequest) -> Received:
         """One request alone."""

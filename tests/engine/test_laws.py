@@ -19,7 +19,7 @@ def run_crowd(harness, requests, steps_between=0):
     for request in requests:
         received.append(harness.add(request))
         for _ in range(steps_between):
-            harness.core.step()
+            harness.step()
     harness.drain()
     return received
 
@@ -85,10 +85,10 @@ def test_slots_and_pages_balance_with_cancels_in_every_phase(seed, run_ahead, st
     for request in crowd(CROWD_SIZE):
         received.append(harness.add(request))
         for _ in range(rng.integers(0, 3)):
-            harness.core.step()
+            harness.step()
         if rng.random() < 0.5:
-            harness.core.cancel(int(rng.integers(0, len(received))))
-            harness.core.cancel(10_000)
+            harness.cancel(int(rng.integers(0, len(received))))
+            harness.cancel(10_000)
     harness.drain()
     stats = harness.core.stats()
     assert (stats.running, stats.waiting, stats.pages_used) == (0, 0, 0)
@@ -103,12 +103,12 @@ def test_a_cancelled_stream_gets_nothing_after_and_frees_its_slot_at_once(tiny_c
         dataclasses.replace(r, params=dataclasses.replace(r.params, max_length=9, min_length=9)) for r in crowd(2)
     ]
     first, second = (harness.add(request) for request in requests)
-    harness.core.step()
-    harness.core.step()
-    harness.core.cancel(0)
+    harness.step()
+    harness.step()
+    harness.cancel(0)
     assert first.error_code == "CANCELLED"
     assert not second.events
-    harness.core.step()
+    harness.step()
     assert len(first.patches) == 2
     assert len(second.patches) == 1
 
@@ -137,7 +137,7 @@ def test_a_raising_step_ends_its_streams_and_the_engine_goes_on(tiny_checkpoints
     broken = harness.add(crowd(1)[0])
     with monkeypatch.context() as patch:
         patch.setattr(harness.core.runner.model, "advance", lambda *_: 1 / 0)
-        harness.core.step()
+        harness.step()
     assert broken.error_code == "INTERNAL"
     assert "division" not in str(broken.events[-1].error)
     assert harness.run(crowd(1)[0]).error_code is None

@@ -41,7 +41,7 @@ def test_cancel_ends_one_stream_and_unknown_ids_are_ignored(engine):
 def test_a_fault_of_the_loop_itself_answers_everybody(engine, monkeypatch):
     _, running = submit(engine, ENDLESS)
     assert running.has_patch.wait(GENEROUS_S)
-    monkeypatch.setattr(engine._core, "step", lambda: 1 / 0)
+    monkeypatch.setattr(engine._loop.core, "step", lambda: 1 / 0)
     assert running.has_ended.wait(GENEROUS_S)
     _, late = submit(engine, ENDLESS)
     assert late.has_ended.wait(GENEROUS_S)

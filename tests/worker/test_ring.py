@@ -58,7 +58,7 @@ def test_slots_that_were_not_sent_come_back_by_themselves_and_sent_ones_do_not(r
         arena.collected(arena.take(LIKE)[0])
     sent = arena.take(LIKE)[0]
     arena.collected(sent)
-    arena.sent({sent})
+    arena.sent(sent)
     for _ in range(3 * NUM_SLOTS):
         slot = arena.take(LIKE)[0]
         assert slot != sent
@@ -71,7 +71,7 @@ def test_slots_that_were_not_sent_come_back_by_themselves_and_sent_ones_do_not(r
 def test_a_slot_is_lent_until_the_last_view_is_gone(ring):
     lender = Lender(ring)
     slot = ring.take()
-    array = lender.open([slot])[slot]
+    array = lender.open(slot)
     view = array[3:9].reshape(2, 3)[1]
     del array
     assert ring.num_free == NUM_SLOTS - 1
@@ -88,14 +88,14 @@ def test_when_slots_run_short_arrays_are_copies(ring):
         slot = ring.take()
         assert slot is not None, "somebody who keeps what is lent stops the worker"
         ring.floats(slot)[:] = value
-        kept.append(lender.open([slot])[slot][:5])
+        kept.append(lender.open(slot)[:5])
     assert [float(array.mean()) for array in kept] == [float(value) for value in range(3 * NUM_SLOTS)]
 
 
 def test_the_death_of_a_worker_frees_what_it_had_in_flight(ring):
     lender = Lender(ring)
     held = ring.take()
-    array = lender.open([held])[held]
+    array = lender.open(held)
     while ring.take() is not None:
         pass
     lender.forget_worker()

@@ -23,12 +23,12 @@ from voxcpm_core.runner import Runner
 from voxcpm_core.runner.noise import NoiseSource, counter_noise
 from voxcpm_core.runner.transfer import HostArena
 from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool, pages_for
+from voxcpm_core.scheduler.sizing import check_share, free_kv_bytes, num_kv_pages
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
 log = logging.getLogger(__name__)
 
 CPU_KV_CACHE_MIB = 1024
-CUDA_KV_CACHE_SHARE = 0.8
 
 
 def start_engine(config: EngineConfig, device: str) -> ThreadedEngine:
@@ -101,11 +101,14 @@ def _dtype(config: EngineConfig, model: ModelConfig, device: torch.device) -> to
 def _num_pages(config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:
     """As many pages as the memory allows: at least two full-length requests, at most all slots full."""
     page_bytes = KvCache.page_bytes(model, config.page_size, dtype)
+    pages_per_request = pages_for(config.num_positions(model), config.page_size)
     if config.kv_cache_mib:
         budget = config.kv_cache_mib * 2**20
     elif device.type == "cuda":
-        budget = int(torch.cuda.mem_get_info(device)[0] * CUDA_KV_CACHE_SHARE)
+        free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+        share = config.gpu_memory_utilization
+        budget = free_kv_bytes(total_bytes, free_bytes, torch.cuda.memory_allocated(device), share)
+        check_share(budget, page_bytes, pages_per_request, share)
     else:
         budget = CPU_KV_CACHE_MIB * 2**20
-    pages_per_request = pages_for(config.num_positions(model), config.page_size)
-    return min(max(budget // page_bytes, 2 * pages_per_request), max(2, config.max_running) * pages_per_request)
+    return num_kv_pages(budget, page_bytes, pages_per_request, config.max_running)

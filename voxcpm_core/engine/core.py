@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.faults import internal_error
-from voxcpm_core.runner import InFlight, Runner
+from voxcpm_core.runner import InFlight, Runner, StepResult
 from voxcpm_core.scheduler import Row, Scheduler, Stream
 from voxcpm_core.types import (
     Admitted,
+    EngineEvent,
     EngineRequest,
     EngineStats,
-    EventSink,
     Failed,
+    FinishReason,
     FloatArray,
     PadSide,
-    Patch,
-    StreamEvent,
+    StepOutput,
 )
 
 log = logging.getLogger(__name__)
 
 
 class EngineCore:
-    """Scheduler and runner together. Every stream gets exactly one terminal event.
+    """Scheduler and runner together. Every stream gets exactly one terminal event; `take_events` gives them out.
 
     With `run_ahead` a step is launched before the one before it is collected, so that the device never
     waits for the host; without, the two alternate. The results are the same.
@@ -40,22 +41,28 @@ class EngineCore:
         self._max_running = max_running
         self._max_in_flight = 1 if run_ahead else 0
         self._in_flight: deque[InFlight] = deque()
-        self._sinks: dict[int, tuple[Stream, EventSink]] = {}
+        self._streams: dict[int, Stream] = {}  # without a terminal event so far
+        self._events: list[EngineEvent] = []
         self._num_steps = 0
         self._num_prefills = 0
         self._num_patches = 0
 
     @property
     def has_work(self) -> bool:
-        return bool(self._sinks or self._in_flight)
+        return bool(self._streams or self._in_flight)
 
-    def add(self, stream_id: int, request: EngineRequest, sink: EventSink) -> None:
-        self._sinks[stream_id] = self._scheduler.add(stream_id, request), sink
+    def add(self, stream_id: int, request: EngineRequest) -> None:
+        self._streams[stream_id] = self._scheduler.add(stream_id, request)
 
     def cancel(self, stream_id: int) -> None:
         """End a stream with CANCELLED; unknown or ended ids are ignored."""
-        if stream_id in self._sinks:
-            self._fail(self._sinks[stream_id][0], RequestError(ErrorCode.CANCELLED, "cancelled by the client"))
+        if stream_id in self._streams:
+            self._fail(self._streams[stream_id], RequestError(ErrorCode.CANCELLED, "cancelled by the client"))
+
+    def take_events(self) -> list[EngineEvent]:
+        """What has happened since the last call, in order."""
+        events, self._events = self._events, []
+        return events
 
     def encode(self, waveform: FloatArray, pad: PadSide) -> FloatArray:
         """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate."""
@@ -63,7 +70,7 @@ class EngineCore:
 
     def fail_all(self, error: RequestError) -> None:
         """End every stream with the same error."""
-        for stream, _ in list(self._sinks.values()):
+        for stream in list(self._streams.values()):
             self._fail(stream, error)
 
     def step(self) -> None:
@@ -72,7 +79,7 @@ class EngineCore:
         keep = 0
         if plan is not None:
             for stream in plan.prefills:
-                self._emit(stream, Admitted())
+                self._events.append((stream.stream_id, Admitted()))
             try:
                 self._launched(self.runner.launch(plan))
                 keep = self._max_in_flight
@@ -112,12 +119,30 @@ class EngineCore:
             return
         reasons = self._scheduler.observe(step.rows, result.stops)
         finite = np.isfinite(result.latents).all(axis=(1, 2)).tolist()
-        outputs = zip(step.rows, result.latents, result.audio, reasons, finite, strict=True)
-        for row, latents, audio, reason, is_finite in outputs:
-            if is_finite:
-                self._emit(row.stream, Patch(row.patch_index, latents, audio, reason))
-            else:
-                self._fail_streams([row.stream], FloatingPointError("a latent is not finite"))
+        broken = [row.stream for row, is_finite in zip(step.rows, finite, strict=True) if not is_finite]
+        self._fail_streams(broken, FloatingPointError("a latent is not finite"))
+        self._emit(step.rows, result, reasons)
+
+    def _emit(self, rows: Sequence[Row], result: StepResult, reasons: Sequence[FinishReason | None]) -> None:
+        """Give out the patches of streams that have not ended."""
+        audio_index = itertools.count()
+        audio_rows = [next(audio_index) if row.stream.request.wants_audio else None for row in rows]
+        live = [i for i, row in enumerate(rows) if row.stream.stream_id in self._streams]
+        if not live:
+            return
+        output = StepOutput(
+            stream_ids=[rows[i].stream.stream_id for i in live],
+            indices=[rows[i].patch_index for i in live],
+            reasons=[reasons[i] for i in live],
+            latents_rows=live,
+            audio_rows=[audio_rows[i] for i in live],
+            latents=result.latents,
+            audio=result.audio,
+        )
+        for stream_id, reason in zip(output.stream_ids, output.reasons, strict=True):
+            if reason is not None:
+                del self._streams[stream_id]
+        self._events.append(output)
 
     def _fail_step(self, rows: Iterable[Row], error: Exception) -> None:
         """End the streams of a step that raised; raises itself when the device is lost to all others, too."""
@@ -130,13 +155,5 @@ class EngineCore:
 
     def _fail(self, stream: Stream, error: RequestError) -> None:
         self._scheduler.drop(stream)
-        self._emit(stream, Failed(error))
-
-    def _emit(self, stream: Stream, event: StreamEvent) -> None:
-        """Hand an event to the stream's owner; after a terminal one there is no owner any more."""
-        owner = self._sinks.get(stream.stream_id)
-        if owner is None:
-            return
-        if isinstance(event, Failed) or (isinstance(event, Patch) and event.finish_reason is not None):
-            del self._sinks[stream.stream_id]
-        owner[1](event)
+        if self._streams.pop(stream.stream_id, None) is not None:
+            self._events.append((stream.stream_id, Failed(error)))

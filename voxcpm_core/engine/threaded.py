@@ -1,135 +1,55 @@
-"""The engine in a thread of this process."""
+"""The engine in a thread of this process, behind the handle that all callers use."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import logging
-import queue
-import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.engine.core import EngineCore
+from voxcpm_core.engine.loop import SHUTTING_DOWN, EngineLoop
 from voxcpm_core.errors import ErrorCode, RequestError
-from voxcpm_core.faults import internal_error
+from voxcpm_core.fanout import Fanout
 from voxcpm_core.text.tokenizer import TextTokenizer
-from voxcpm_core.types import EngineRequest, EngineStats, EventSink, Failed, FloatArray, PadSide
-
-log = logging.getLogger(__name__)
-
-Command = Callable[[], None]
-SHUTTING_DOWN = "the engine is shutting down, retry after 1000 ms"
+from voxcpm_core.types import EngineRequest, EngineStats, EventSink, FloatArray, PadSide
 
 
 class ThreadedEngine:
-    """Thread-safe handle; events are delivered from the engine's thread, so sinks must be quick.
-
-    `after_turn` is called in that thread when a step's events, and those of commands, have been delivered.
-    """
+    """Thread-safe handle; events are delivered from the engine's thread, so sinks must be quick."""
 
     def __init__(
-        self, core: EngineCore, model: ModelConfig, config: EngineConfig, tokenizer: TextTokenizer,
-        after_turn: Command = lambda: None,
+        self, core: EngineCore, model: ModelConfig, config: EngineConfig, tokenizer: TextTokenizer
     ) -> None:
         self.model = model
         self.config = config
         self.tokenizer = tokenizer
-        self._core = core
-        self._after_turn = after_turn
         self._ids = itertools.count()
-        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="voxcpm-engine", daemon=True)
-        self._thread.start()
+        self._fanout = Fanout()
+        self._loop = EngineLoop(core, self._fanout.deliver)
 
     @property
     def is_ready(self) -> bool:
-        return not self._closed
+        return self._loop.is_running
 
     def submit(self, request: EngineRequest, sink: EventSink) -> int:
         """Queue a validated request and return its stream id. Never blocks."""
         stream_id = next(self._ids)
-        self.submit_as(stream_id, request, sink)
+        self._fanout.add(stream_id, sink)
+        if not self._loop.add(stream_id, request):
+            self._fanout.fail(stream_id, RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
         return stream_id
-
-    def submit_as(self, stream_id: int, request: EngineRequest, sink: EventSink) -> None:
-        """`submit` with an id that the caller has made unique."""
-        if not self._put(lambda: self._core.add(stream_id, request, sink)):
-            sink(Failed(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN)))
 
     def cancel(self, stream_id: int) -> None:
         """Ask for a stream to end with CANCELLED; nothing happens when it has ended already."""
-        self._put(lambda: self._core.cancel(stream_id))
+        self._loop.cancel(stream_id)
 
     def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
         """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; made between two steps."""
-        future: Future[FloatArray] = Future()
-
-        def run() -> None:
-            if self._closed:
-                future.set_exception(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
-                return
-            try:
-                future.set_result(self._core.encode(waveform, pad))
-            except Exception as error:  # whatever it is, it is that of one waveform
-                future.set_exception(internal_error(error, "of an encoding", log.error))
-
-        if not self._put(run):
-            future.set_exception(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
-        return future
+        return self._loop.encode(waveform, pad)
 
     def stats(self) -> EngineStats:
-        return self._core.stats()
+        return self._loop.core.stats()
 
     def close(self) -> None:
         """End all streams with NOT_READY and stop the thread."""
-        with self._lock:
-            self._closed = True
-            self._commands.put(None)
-        self._thread.join()
-
-    def _put(self, command: Command) -> bool:
-        with self._lock:
-            if self._closed:
-                return False
-            self._commands.put(command)
-            return True
-
-    def _run(self) -> None:
-        try:
-            while self._take_commands():
-                if self._core.has_work:
-                    self._core.step()
-                self._after_turn()
-        except Exception as error:  # a fault of the loop itself: what it holds can no longer be trusted
-            self._end_all(internal_error(error, "of every stream", log.error))
-        else:
-            self._end_all(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
-
-    def _end_all(self, error: RequestError) -> None:
-        """Refuse whoever comes, and answer everybody who is there or just came in."""
-        with self._lock:
-            self._closed = True
-        with contextlib.suppress(queue.Empty):
-            while True:
-                command = self._commands.get_nowait()
-                if command is not None:
-                    command()
-        self._core.fail_all(error)
-        self._after_turn()
-
-    def _take_commands(self) -> bool:
-        """Run what callers asked for; waits when there is nothing else to do. False: close was asked for."""
-        block = not self._core.has_work
-        while True:
-            try:
-                command = self._commands.get(block=block)
-            except queue.Empty:
-                return True
-            if command is None:
-                return False
-            command()
-            block = False
+        self._loop.close()

@@ -11,7 +11,7 @@ from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.errors import ConfigError, RequestError, StartupError
 from voxcpm_core.prepare import prepare
 from voxcpm_core.text.tokenizer import TextTokenizer
-from voxcpm_core.types import Condition, Failed, SamplingParams, SpeechRequest, StreamEvent
+from voxcpm_core.types import Condition, Failed, SamplingParams, SpeechRequest
 
 NUM_PATCHES = 2
 
@@ -21,23 +21,18 @@ def warm_up(core: EngineCore, model: ModelConfig, config: EngineConfig, tokenize
 
     Raises ConfigError when the settings leave no room for a short sentence, StartupError when generation fails.
     """
-    failures: list[str] = []
-
-    def sink(event: StreamEvent) -> None:
-        if isinstance(event, Failed):
-            failures.append(str(event.error))
-
     for index, mode in enumerate(_modes(model)):
         params = SamplingParams(max_length=NUM_PATCHES, seed=0)
         request = SpeechRequest(target_text="warm up", request_id="warm-up", params=params, **mode)
         try:
-            core.add(-1 - index, prepare(request, model, config, tokenizer, lambda: 0), sink)
+            core.add(-1 - index, prepare(request, model, config, tokenizer, lambda: 0))
         except RequestError as error:
             raise ConfigError(f"the settings admit no request: {error}") from None
     while core.has_work:
         core.step()
-    if failures:
-        raise StartupError(f"the model does not generate: {failures[0]}; the log names the place")
+        for event in core.take_events():
+            if isinstance(event, tuple) and isinstance(event[1], Failed):
+                raise StartupError(f"the model does not generate: {event[1].error}; the log names the place")
 
 
 def _modes(model: ModelConfig) -> list[dict[str, Any]]:

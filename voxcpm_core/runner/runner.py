@@ -32,11 +32,11 @@ class InFlight:
 
 @dataclass(frozen=True)
 class StepResult:
-    """Host copies of one step's outputs, row by row."""
+    """Host copies of one step's outputs: B rows, A of which have audio."""
 
     latents: FloatArray  # [B, P, C]
-    audio: list[FloatArray | None]  # [samples_per_patch] each
-    stops: list[bool]
+    audio: FloatArray  # [A, samples_per_patch]
+    stops: list[bool]  # [B]
 
 
 class Runner:
@@ -90,12 +90,7 @@ class Runner:
         assert step.copy is not None
         latents, stops, audio = step.copy.wait()
         self.collected_ns = time.monotonic_ns()
-        heard = iter(audio.numpy())
-        return StepResult(
-            latents=latents.numpy(),
-            audio=[next(heard) if row.stream.request.wants_audio else None for row in step.rows],
-            stops=stops.tolist(),
-        )
+        return StepResult(latents.numpy(), audio.numpy(), stops.tolist())
 
     def _decode(self, rows: tuple[Row, ...]) -> list[Tensor]:
         """DiT, then VAE beside local encoder and LMs.

@@ -47,5 +47,5 @@ class RingArena:
         """Its step is over; what is not sent until the next `take` is forgotten."""
         self._collected.add(slot)
 
-    def sent(self, slots: set[int]) -> None:
-        self._collected -= slots
+    def sent(self, slot: int) -> None:
+        self._collected.discard(slot)

@@ -15,11 +15,11 @@ from multiprocessing.connection import Connection
 import torch
 
 from voxcpm_core.checkpoint.opened import open_checkpoint
-from voxcpm_core.engine import ThreadedEngine
 from voxcpm_core.engine.build import build_warm_core
+from voxcpm_core.engine.loop import EngineLoop
 from voxcpm_core.errors import RequestError, StartupError
 from voxcpm_core.faults import place_of
-from voxcpm_core.types import FloatArray
+from voxcpm_core.types import EngineEvent, FloatArray
 from voxcpm_core.worker.arena import RingArena
 from voxcpm_core.worker.device import choose_device
 from voxcpm_core.worker.messages import (
@@ -29,12 +29,13 @@ from voxcpm_core.worker.messages import (
     NotStarted,
     Ready,
     Start,
+    StepInRing,
     Submit,
     connection_from,
     receive,
     send,
 )
-from voxcpm_core.worker.outbox import Outbox
+from voxcpm_core.worker.outbox import packed
 from voxcpm_core.worker.ring import Ring
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Worker:
         choice = choose_device(
             start.config.device, start.placement.kind, start.placement.device_id, torch.cuda.is_available
         )
-        ring = Ring(start.geometry, start.ring_fd)
+        self._ring = ring = Ring(start.geometry, start.ring_fd)
 
         def make_arena(device: torch.device) -> RingArena:
             self._arena = RingArena(ring, pin=device.type == "cuda")
@@ -60,10 +61,7 @@ class Worker:
 
         checkpoint = open_checkpoint(start.config.model)
         self._core = build_warm_core(start.config, checkpoint, choice.device, make_arena)
-        self._outbox = Outbox(ring, self._arena, self.send)
-        self._engine = ThreadedEngine(
-            self._core, checkpoint.model, start.config, checkpoint.tokenizer, after_turn=self._after_turn
-        )
+        self._loop = EngineLoop(self._core, self._deliver)
         self.send(Ready(self._core.stats(), choice.warning))
 
     def serve(self) -> None:
@@ -71,10 +69,9 @@ class Worker:
         while True:
             command = receive(self._connection)
             if isinstance(command, Submit):
-                sink = self._outbox.sink(command.stream_id)
-                self._engine.submit_as(command.stream_id, command.request, sink)
+                self._loop.add(command.stream_id, command.request)
             elif isinstance(command, Cancel):
-                self._engine.cancel(command.stream_id)
+                self._loop.cancel(command.stream_id)
             elif isinstance(command, Encode):
                 self._encode(command)
 
@@ -90,14 +87,18 @@ class Worker:
             else:
                 self.send(Encoded(command.encode_id, future.result(), None))
 
-        self._engine.encode(command.waveform, command.pad).add_done_callback(answer)
+        self._loop.encode(command.waveform, command.pad).add_done_callback(answer)
 
-    def _after_turn(self) -> None:
+    def _deliver(self, events: list[EngineEvent]) -> None:
+        turn = packed(events, self._ring, self._core.stats())
+        for event in turn.events:
+            if isinstance(event, StepInRing):
+                self._arena.sent(event.slot)
         try:
-            self._outbox.flush(self._core.stats())
+            self.send(turn)
         except OSError:
             os._exit(PARENT_GONE)
-        if not self._engine.is_ready:  # its loop failed, and everybody has been told
+        if not self._loop.is_running:  # it failed, and everybody has been told
             os._exit(ENGINE_FAULT)
 
 

@@ -13,13 +13,16 @@ from concurrent.futures import Future
 from voxcpm_core.checkpoint.opened import open_checkpoint
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.errors import ErrorCode, RequestError, StartupError
-from voxcpm_core.types import EngineRequest, EngineStats, EventSink, Failed, FloatArray, PadSide
+from voxcpm_core.fanout import Fanout
+from voxcpm_core.types import EngineRequest, EngineStats, EventSink, Failed, FloatArray, PadSide, StepOutput
+from voxcpm_core.worker.encodings import Encodings
+from voxcpm_core.worker.inbox import Inbox
+from voxcpm_core.worker.lending import Lender
 from voxcpm_core.worker.messages import Cancel, Encode, Encoded, Start, Submit, Turn
 from voxcpm_core.worker.placement import Placement, place
 from voxcpm_core.worker.process import WorkerProcess
 from voxcpm_core.worker.restarts import MAX_CRASHES, RestartPolicy
 from voxcpm_core.worker.ring import Ring, RingGeometry
-from voxcpm_core.worker.streams import Streams
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +53,10 @@ class WorkerHandle:
         worker_config = dataclasses.replace(config, device=device.configured, model=str(checkpoint.folder))
         self._start = Start(worker_config, device.placement, geometry, self._ring.fd)
         self._environ = device.environ
-        self._streams = Streams(self.model, self._ring)
+        self._lender = Lender(self._ring)
+        self._inbox = Inbox(self.model, self._lender)
+        self._fanout = Fanout()
+        self._encodings = Encodings()
         self._ids = itertools.count()
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)  # closing
@@ -77,7 +83,7 @@ class WorkerHandle:
         with self._lock:
             worker = self._ready_worker
             if worker is not None:
-                self._streams.add(stream_id, sink)
+                self._fanout.add(stream_id, sink)
         if worker is None:
             sink(Failed(self._refusal()))
         else:
@@ -87,7 +93,7 @@ class WorkerHandle:
     def cancel(self, stream_id: int) -> None:
         """Ask for a stream to end with CANCELLED; nothing happens when it has ended already."""
         worker = self._ready_worker
-        if worker is not None and stream_id in self._streams:
+        if worker is not None and stream_id in self._fanout:
             worker.send(Cancel(stream_id))
 
     def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
@@ -97,7 +103,7 @@ class WorkerHandle:
         with self._lock:
             worker = self._ready_worker
             if worker is not None:
-                self._streams.add_encoding(encode_id, future)
+                self._encodings.add(encode_id, future)
         if worker is None:
             future.set_exception(self._refusal())
         else:
@@ -155,26 +161,32 @@ class WorkerHandle:
                 message = worker.receive()
                 if isinstance(message, Turn):
                     self._take_stats(message.stats, worker.pid)
-                    if self._streams.deliver(message):
-                        self._policy.worked()
+                    self._deliver(message)
                 elif isinstance(message, Encoded):
-                    self._streams.encoded(message)
+                    self._encodings.deliver(message)
         except (EOFError, OSError):
             pass
         with self._lock:
             self._ready_worker = None
         self._take_stats(dataclasses.replace(self._stats, running=0, waiting=0, pages_used=0), 0)
-        if self._closing:
-            self._streams.fail_all(self._refusal())
-            worker.end()
-            return
-        self._streams.fail_all(RequestError(ErrorCode.INTERNAL, "the engine process ended unexpectedly"))
+        self._lender.forget_worker()
+        ended = RequestError(ErrorCode.INTERNAL, "the engine process ended unexpectedly")
+        error = self._refusal() if self._closing else ended
+        self._fanout.fail_all(error)
+        self._encodings.fail_all(error)
         worker.end()
-        log.error("the engine process %d %s", worker.pid, worker.describe_end())
+        if not self._closing:
+            log.error("the engine process %d %s", worker.pid, worker.describe_end())
+
+    def _deliver(self, turn: Turn) -> None:
+        events = self._inbox.unpacked(turn)
+        if any(isinstance(event, StepOutput) for event in events):
+            self._policy.worked()
+        self._fanout.deliver(events)
 
     def _restarted(self) -> WorkerProcess | None:
         """A new worker in place of one that ended; None when there is to be none any more."""
-        while True:
+        while not self._closing:
             pause_s = self._policy.crashed()
             if self._policy.gave_up:
                 log.error("the engine crashed %d times in a row; it is not started again", MAX_CRASHES)
@@ -187,6 +199,7 @@ class WorkerHandle:
                 return self._run_worker()
             except StartupError as error:
                 log.error("the engine could not be started again: %s", error)
+        return None
 
     def _take_stats(self, stats: EngineStats, pid: int) -> None:
         self._stats = dataclasses.replace(stats, num_restarts=self._num_restarts, worker_pid=pid)

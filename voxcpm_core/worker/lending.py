@@ -18,23 +18,18 @@ class Lender:
         self._ring = ring
         self._lent: dict[int, weakref.finalize[[Iterable[int]], FloatArray]] = {}  # by slot
 
-    def open(self, slots: Iterable[int]) -> dict[int, FloatArray]:
-        """Float32 arrays over the slots of one turn, by slot. Drop them, and all that was cut from them, soon."""
-        is_short = self._ring.num_free < MIN_FREE_SLOTS
-        return {slot: self._copy(slot) if is_short else self._lend(slot) for slot in slots}
+    def open(self, slot: int) -> FloatArray:
+        """A float32 array over a slot that the worker has sent. Drop it, and all that is cut from it, soon."""
+        if self._ring.num_free < MIN_FREE_SLOTS:
+            copy = self._ring.floats(slot).copy()
+            self._ring.release([slot])
+            return copy
+        array = self._ring.floats(slot)
+        self._lent[slot] = finalizer = weakref.finalize(array, self._ring.release, (slot,))
+        finalizer.atexit = False
+        return array
 
     def forget_worker(self) -> None:
         """After the death of a worker: what it had not sent is free again; what is lent stays lent."""
         lent = {slot for slot, finalizer in self._lent.items() if finalizer.alive}
         self._ring.release(set(range(self._ring.num_slots)) - lent)
-
-    def _copy(self, slot: int) -> FloatArray:
-        copy = self._ring.floats(slot).copy()
-        self._ring.release([slot])
-        return copy
-
-    def _lend(self, slot: int) -> FloatArray:
-        array = self._ring.floats(slot)
-        self._lent[slot] = finalizer = weakref.finalize(array, self._ring.release, (slot,))
-        finalizer.atexit = False
-        return array

@@ -10,7 +10,7 @@ from typing import Any
 
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.errors import CheckpointError, ConfigError, ErrorCode, StartupError
-from voxcpm_core.types import EngineRequest, EngineStats, FloatArray, PadSide
+from voxcpm_core.types import Admitted, EngineRequest, EngineStats, FinishReason, FloatArray, PadSide
 from voxcpm_core.worker.placement import Placement
 from voxcpm_core.worker.ring import RingGeometry
 
@@ -68,20 +68,27 @@ class Encoded:
     error: tuple[ErrorCode, str] | None
 
 
-# One event of a stream, in the order of their making. A tuple, because there are as many as streams in each step.
-# Admitted: (stream_id,). Failed: (stream_id, code, message).
-# Patch: (stream_id, index, finish reason, slot of the ring, place of its latents there, that of its audio or -1).
-Event = tuple[Any, ...]
-ADMITTED_LENGTH, FAILED_LENGTH = 1, 3
-NO_AUDIO = -1
+@dataclass(frozen=True)
+class StepInRing:
+    """A `StepOutput` whose arrays lie in a slot of the ring; places are in floats."""
+
+    stream_ids: list[int]
+    indices: list[int]
+    reasons: list[FinishReason | None]
+    latents_rows: list[int]
+    audio_rows: list[int | None]
+    slot: int
+    latents_at: int
+    num_latents_rows: int
+    audio_at: int
+    num_audio_rows: int
 
 
 @dataclass(frozen=True)
 class Turn:
-    """From the worker: all that happened in one turn of its loop. The slots are now the parent's."""
+    """From the worker: all that happened in one turn of its loop. The slots of its steps are now the parent's."""
 
-    events: list[Event]
-    slots: set[int]
+    events: list[StepInRing | tuple[int, Admitted] | tuple[int, ErrorCode, str]]  # the last is a stream that failed
     stats: EngineStats
 
 

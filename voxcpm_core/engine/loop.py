@@ -1,0 +1,112 @@
+"""The engine's loop in a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from voxcpm_core.engine.core import EngineCore
+from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.faults import internal_error
+from voxcpm_core.types import EngineEvent, EngineRequest, FloatArray, PadSide
+
+log = logging.getLogger(__name__)
+
+Command = Callable[[], None]
+SHUTTING_DOWN = "the engine is shutting down, retry after 1000 ms"
+
+
+class EngineLoop:
+    """The engine's thread: runs commands and steps, and gives all events of a turn to `deliver`."""
+
+    def __init__(self, core: EngineCore, deliver: Callable[[list[EngineEvent]], None]) -> None:
+        self.core = core
+        self._deliver = deliver
+        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="voxcpm-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return not self._closed
+
+    def add(self, stream_id: int, request: EngineRequest) -> bool:
+        """Queue a validated request under an id of its own; False when the engine is shut. Never blocks."""
+        return self._put(lambda: self.core.add(stream_id, request))
+
+    def cancel(self, stream_id: int) -> None:
+        """Ask for a stream to end with CANCELLED; nothing happens when it has ended already."""
+        self._put(lambda: self.core.cancel(stream_id))
+
+    def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
+        """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; made between two steps."""
+        future: Future[FloatArray] = Future()
+
+        def run() -> None:
+            if self._closed:
+                future.set_exception(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
+                return
+            try:
+                future.set_result(self.core.encode(waveform, pad))
+            except Exception as error:  # whatever it is, it is that of one waveform
+                future.set_exception(internal_error(error, "of an encoding", log.error))
+
+        if not self._put(run):
+            future.set_exception(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
+        return future
+
+    def close(self) -> None:
+        """End all streams with NOT_READY and stop the thread."""
+        with self._lock:
+            self._closed = True
+            self._commands.put(None)
+        self._thread.join()
+
+    def _put(self, command: Command) -> bool:
+        with self._lock:
+            if self._closed:
+                return False
+            self._commands.put(command)
+            return True
+
+    def _run(self) -> None:
+        try:
+            while self._take_commands():
+                if self.core.has_work:
+                    self.core.step()
+                self._deliver(self.core.take_events())
+        except Exception as error:  # a fault of the loop itself: what it holds can no longer be trusted
+            self._end_all(internal_error(error, "of every stream", log.error))
+        else:
+            self._end_all(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
+
+    def _end_all(self, error: RequestError) -> None:
+        """Refuse whoever comes, and answer everybody who is there or just came in."""
+        with self._lock:
+            self._closed = True
+        with contextlib.suppress(queue.Empty):
+            while True:
+                command = self._commands.get_nowait()
+                if command is not None:
+                    command()
+        self.core.fail_all(error)
+        self._deliver(self.core.take_events())
+
+    def _take_commands(self) -> bool:
+        """Run what callers asked for; waits when there is nothing else to do. False: close was asked for."""
+        block = not self.core.has_work
+        while True:
+            try:
+                command = self._commands.get(block=block)
+            except queue.Empty:
+                return True
+            if command is None:
+                return False
+            command()
+            block = False
