@@ -5,54 +5,76 @@ The same load once in a worker and once in this process. Run: python -m benchmar
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 
 import numpy as np
-import torch
 
 from voxcpm_core.config import EngineConfig
-from voxcpm_core.engine import start_engine
 from voxcpm_core.prepare import prepare
 from voxcpm_core.serving.handle import EngineHandle
 from voxcpm_core.types import EventSink, Failed, Patch, SamplingParams, SpeechRequest, StreamEvent
 from voxcpm_core.worker import start_worker
 
 NUM_STREAMS, NUM_PATCHES = 64, 50
+NUM_RUNS = 3
 NUM_STEADY = 5  # steps left out while streams join
 
 
+Start = Callable[[EngineConfig, str], EngineHandle]
+
+
+def in_process() -> Start:
+    from voxcpm_core.engine import start_engine
+
+    return start_engine
+
+
+STARTS: dict[str, Callable[[], Start]] = {"in-process": in_process, "worker": lambda: start_worker}
+
+
 class Deliveries:
-    """When the last patch of each step reached its sink, in ms after the step was collected."""
+    """When the last patch of each step reached its sink, in ms after the step was collected.
+
+    Each step is told from the next by the first stream, whose sink asks when its outputs came to the host.
+    """
 
     def __init__(self, engine: EngineHandle) -> None:
         self._engine = engine
-        self._delays_ms: dict[int, float] = {}  # by when the step was collected
+        self._collected_ns: list[int] = []
+        self._delivered_ns: list[int] = []
         self._num_left = NUM_STREAMS
         self.all_ended = threading.Event()
 
-    def sink(self) -> EventSink:
+    def sink(self, is_first: bool) -> EventSink:
         def take(event: StreamEvent) -> None:
             now_ns = time.monotonic_ns()
             if isinstance(event, Failed):
                 raise event.error
-            if isinstance(event, Patch):
-                collected_ns = self._engine.stats().collected_ns
-                self._delays_ms[collected_ns] = (now_ns - collected_ns) / 1e6
-                if event.finish_reason is not None:
-                    self._num_left -= 1
-                    if not self._num_left:
-                        self.all_ended.set()
+            if not isinstance(event, Patch):
+                return
+            if is_first:
+                self._collected_ns.append(self._engine.stats().collected_ns)
+                self._delivered_ns.append(now_ns)
+            elif self._delivered_ns:
+                self._delivered_ns[-1] = now_ns
+            if event.finish_reason is not None:
+                self._num_left -= 1
+                if not self._num_left:
+                    self.all_ended.set()
 
         return take
 
     def steady_ms(self) -> np.ndarray:
-        return np.array(list(self._delays_ms.values())[NUM_STEADY:-NUM_STEADY])
+        delays_ns = np.subtract(self._delivered_ns, self._collected_ns)
+        return delays_ns[NUM_STEADY:-NUM_STEADY] / 1e6
 
 
-def measure(start: Callable[[EngineConfig, str], EngineHandle], config: EngineConfig, device: str) -> np.ndarray:
+def measure(start: Start, config: EngineConfig, device: str) -> np.ndarray:
     """Delays in ms of the steps in which all streams ran."""
     engine = start(config, device)
     try:
@@ -62,7 +84,8 @@ def measure(start: Callable[[EngineConfig, str], EngineHandle], config: EngineCo
                 max_length=NUM_PATCHES, min_length=NUM_PATCHES, length_cap=False, ignore_stop=True, seed=seed
             )
             request = SpeechRequest("A short sentence.", params=params)
-            engine.submit(prepare(request, engine.model, engine.config, engine.tokenizer), deliveries.sink())
+            prepared = prepare(request, engine.model, engine.config, engine.tokenizer)
+            engine.submit(prepared, deliveries.sink(is_first=seed == 0))
         deliveries.all_ended.wait()
         return deliveries.steady_ms()
     finally:
@@ -70,18 +93,23 @@ def measure(start: Callable[[EngineConfig, str], EngineHandle], config: EngineCo
 
 
 def main() -> None:
+    """Each engine in a process of its own: the caller of a worker has no torch, and no engine before it."""
     model = sys.argv[1] if len(sys.argv) > 1 else "demo"
     device = sys.argv[2] if len(sys.argv) > 2 else "cpu"
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
-    print(f"{name}, torch {torch.__version__}, model {model}, {NUM_STREAMS} streams of {NUM_PATCHES} patches")
-    config = EngineConfig(model=model, max_running=NUM_STREAMS, max_model_len=512, max_prefill_tokens=4096)
-    medians = {}
-    for label, start in (("in process", start_engine), ("worker", start_worker)):
-        delays_ms = measure(start, config, device)
-        medians[label] = float(np.median(delays_ms))
-        print(f"{label:>10}: p50 {medians[label]:.3f} ms, p90 {np.percentile(delays_ms, 90):.3f} ms, "
+    if len(sys.argv) > 3:
+        config = EngineConfig(model=model, max_running=NUM_STREAMS, max_model_len=512, max_prefill_tokens=4096)
+        print(json.dumps(measure(STARTS[sys.argv[3]](), config, device).tolist()))
+        return
+    print(f"{device}, model {model}, {NUM_STREAMS} streams of {NUM_PATCHES} patches, {NUM_RUNS} runs")
+    medians: dict[str, list[float]] = {name: [] for name in STARTS}
+    for name in list(STARTS) * NUM_RUNS:
+        command = [sys.executable, "-m", "benchmarks.worker_cost", model, device, name]
+        delays_ms = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+        medians[name].append(float(np.median(delays_ms)))
+        print(f"{name:>10}: p50 {medians[name][-1]:.3f} ms, p90 {np.percentile(delays_ms, 90):.3f} ms, "
               f"{len(delays_ms)} steps")
-    print(f"the worker costs {medians['worker'] - medians['in process']:.3f} ms per step at p50")
+    cost_ms = np.median(medians["worker"]) - np.median(medians["in-process"])
+    print(f"the worker costs {cost_ms:.3f} ms per step at p50")
 
 
 if __name__ == "__main__":

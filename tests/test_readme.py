@@ -36,7 +36,7 @@ def run(arguments: list[str], folder: Path, server) -> subprocess.CompletedProce
 def test_readme_is_short_and_its_blocks_are_found():
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
     assert len(blocks("bash")) == 2
-    assert len(blocks("python")) == 2
+    assert len(blocks("python")) == 3
 
 
 @pytest.mark.server
@@ -44,10 +44,10 @@ def test_say_commands(triton_server, tmp_path):
     commands = localised(blocks("bash")[0], triton_server).replace(
         "voxcpm-triton say", f"voxcpm-triton say --url {triton_server.grpc_url}"
     )
-    assert commands.count("say --url") == 4
+    assert commands.count("say --url") == 5
     run(["bash", "-euc", commands], tmp_path, triton_server)
     assert (tmp_path / "hello.pcm").stat().st_size > 0
-    for name in ("hello.wav", "more.mp3", "voice.wav"):
+    for name in ("hello.wav", "more.mp3", "voice.wav", "text.wav"):
         assert soundfile.info(tmp_path / name).samplerate == 48000
 
 
@@ -60,7 +60,15 @@ def test_curl_commands(triton_server, tmp_path):
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("index", [0, 2])
 def test_python_programs(index, triton_server, tmp_path):
     done = run([sys.executable, "-c", localised(blocks("python")[index], triton_server)], tmp_path, triton_server)
     assert done.stdout.strip().endswith("True"), "the last chunk says that it is the last"
+
+
+def test_python_program_without_triton(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", blocks("python")[1]], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(",) 48000\n")

@@ -16,7 +16,7 @@ from voxcpm_core.text.layout import AUDIO_START, num_prefill_positions
 from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.types import Condition, EngineRequest, SamplingParams, SpeechRequest
 
-DRAWN_SEED_BOUND = 1 << 53  # JSON clients read numbers up to here exactly
+DRAWN_SEED_BOUND = (1 << 53) - 16  # JSON clients read numbers up to 2^53 exactly; retries go a little further
 CAP_PATCHES_PER_TOKEN, CAP_EXTRA_PATCHES = 6, 10
 
 
@@ -37,8 +37,7 @@ def prepare(
     The order is text, conflicts, numbers, audio, size: what is cheap and most likely wrong comes first.
     """
     cleaned = clean_text(request.target_text)
-    target = cleaned.strip()
-    if not target:
+    if not cleaned.strip():
         raise RequestError(ErrorCode.INVALID_TEXT, "target_text is empty")
     _check_conflicts(request, model)
     _check_params(request.params, engine)
@@ -53,7 +52,7 @@ def prepare(
             ErrorCode.TOO_LARGE, f"text and audio take {num_prefill} positions, at most {limit - 1} can be held"
         )
     params = request.params
-    num_target_tokens = len(tokenizer.encode(target))
+    num_target_tokens = count_target_tokens(request, tokenizer)
     return EngineRequest(
         request_id=request.request_id,
         token_ids=token_ids,
@@ -69,6 +68,11 @@ def prepare(
         seed=draw_seed() if params.seed is None else int(params.seed),
         wants_audio=request.wants_audio,
     )
+
+
+def count_target_tokens(request: SpeechRequest, tokenizer: TextTokenizer) -> int:
+    """Tokens of the target text by itself, by which lengths are judged."""
+    return len(tokenizer.encode(clean_text(request.target_text).strip()))
 
 
 def _check_conflicts(request: SpeechRequest, model: ModelConfig) -> None:

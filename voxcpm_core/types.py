@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -134,8 +134,7 @@ class StepOutput:
 EngineEvent = StepOutput | tuple[int, Admitted | Failed]  # the int is the stream's id
 
 
-@dataclass(frozen=True)
-class EngineStats:
+class EngineStats(NamedTuple):
     """Counters of one engine at one moment."""
 
     running: int

@@ -13,6 +13,10 @@ def test_environment_wins_over_parameters_and_parameters_over_defaults():
     assert (config.max_running, config.max_waiting, config.model, config.max_text_tokens) == (5, 3, "demo", 1000)
 
 
+def test_shares_are_numbers():
+    assert EngineConfig.from_settings({"gpu_memory_utilization": "0.5"}, {}).gpu_memory_utilization == 0.5
+
+
 def test_an_empty_value_means_the_default():
     assert EngineConfig.from_settings({"max_running": ""}, {"VOXCPM_DTYPE": ""}) == EngineConfig()
 
@@ -23,6 +27,9 @@ def test_an_empty_value_means_the_default():
         ({"max_runing": "8"}, "unknown parameter 'max_runing'.*max_running"),
         ({"max_running": "many"}, "max_running: expected an integer, got 'many'"),
         ({"max_running": "0"}, "max_running: expected an integer >= 1, got 0"),
+        ({"gpu_memory_utilization": "most"}, "gpu_memory_utilization: expected a number, got 'most'"),
+        ({"gpu_memory_utilization": "90"}, "gpu_memory_utilization: expected a number above 0, at most 1, got 90.0"),
+        ({"gpu_memory_utilization": "nan"}, "gpu_memory_utilization: expected a number above 0, at most 1, got nan"),
         ({"kv_cache_mib": "-5"}, "kv_cache_mib: expected an integer >= 0, got -5"),
         ({"max_timesteps": "1"}, "max_timesteps: expected an integer >= 2, got 1"),
         ({"dtype": "float16"}, "dtype: expected 'float32' or 'bfloat16', got 'float16'"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
 import time
 from collections.abc import Callable
 
@@ -16,8 +15,6 @@ from voxcpm_client.server import TritonServer
 
 pytestmark = pytest.mark.server
 LONG = {"target_text": "A very long story", "ignore_stop": True, "length_cap": False}
-
-SHORT = {"target_text": "short", "max_length": 4, "min_length": 4}
 
 
 def test_sixteen_streams_each_as_alone(triton_server: TritonServer):
@@ -86,35 +83,6 @@ def test_a_deadline_ends_a_long_stream(triton_server: TritonServer):
     assert "[DEADLINE_EXCEEDED]" in error
     assert answer.chunks
     assert call(triton_server, max_length=1, deadline_ms=60_000).errors == []
-
-
-def test_tritons_queue_rules_what_the_engine_cannot_take(start_server: Callable[..., TritonServer]):
-    server = start_server(VOXCPM_MAX_RUNNING="1", VOXCPM_MAX_WAITING="1")
-    running = GrpcCall(server, LONG)
-    assert running.next_event()
-    inside = [GrpcCall(server, LONG) for _ in range(3)]  # one waits in the engine, one at the gate, one is next
-    time.sleep(0.5)
-    late = GrpcCall(server, SHORT, request_id="late", timeout_us=200_000)
-    low = GrpcCall(server, SHORT, request_id="low", priority=3)
-    high = GrpcCall(server, SHORT, request_id="high", priority=1)
-    time.sleep(0.5)
-    ended: list[str] = []
-
-    def finish(name: str, each: GrpcCall) -> None:
-        each.finish()
-        ended.append(name)
-
-    readers = [threading.Thread(target=finish, args=each) for each in (("low", low), ("high", high))]
-    for reader in readers:
-        reader.start()
-    for each in (running, *inside):
-        each.cancel()
-    (error,) = late.finish().errors
-    assert "timeout" in error.lower()
-    for reader in readers:
-        reader.join(60)
-    assert ended == ["high", "low"]
-    assert low.answer.errors == high.answer.errors == []
 
 
 def test_a_bad_request_is_answered_while_others_run(triton_server: TritonServer):

@@ -19,6 +19,7 @@ NUMPY_TYPES = {
     "inference_timesteps": np.int32, "min_length": np.int32, "max_length": np.int32,
     "bitrate": np.int32, "sample_rate": np.int32, "deadline_ms": np.int32,
     "seed": np.int64, "length_cap": np.bool_, "ignore_stop": np.bool_, "stream": np.bool_, "return_latents": np.bool_,
+    "normalize": np.bool_, "retry_badcase": np.bool_,
 }
 TRITON_TYPES = {np.float32: "FP32", np.int32: "INT32", np.int64: "INT64", np.bool_: "BOOL"}
 
@@ -110,10 +111,10 @@ def generate(server: TritonServer, body: dict[str, Any] | bytes) -> tuple[int, d
 
 
 def generate_stream(server: TritonServer, body: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
-    """POST /generate_stream: status and the events."""
+    """POST /generate_stream: status and the events; an error of Triton's own is the one event."""
     status, data = _post(server, "generate_stream", body)
     lines = [line for line in data.decode().split("\n") if line.startswith("data:")]
-    return status, [json.loads(line.removeprefix("data:")) for line in lines]
+    return status, [json.loads(line.removeprefix("data:")) for line in lines or [data.decode()]]
 
 
 def _post(server: TritonServer, verb: str, body: dict[str, Any] | bytes) -> tuple[int, bytes]:
@@ -127,13 +128,16 @@ def _post(server: TritonServer, verb: str, body: dict[str, Any] | bytes) -> tupl
         connection.close()
 
 
-def _infer_input(name: str, value: Any) -> grpcclient.InferInput:
+def infer_values(name: str, value: Any) -> tuple[str, np.ndarray]:
+    """An input's Triton type and its tensor."""
     kind = NUMPY_TYPES.get(name)
     if kind is None:
-        data = value.encode() if isinstance(value, str) else value
-        values, triton_type = np.array([data], dtype=np.object_), "BYTES"
-    else:
-        values, triton_type = np.atleast_1d(np.asarray(value, dtype=kind)), TRITON_TYPES[kind]
+        return "BYTES", np.array([value.encode() if isinstance(value, str) else value], dtype=np.object_)
+    return TRITON_TYPES[kind], np.atleast_1d(np.asarray(value, dtype=kind))
+
+
+def _infer_input(name: str, value: Any) -> grpcclient.InferInput:
+    triton_type, values = infer_values(name, value)
     tensor = grpcclient.InferInput(name, list(values.shape), triton_type)
     tensor.set_data_from_numpy(values)
     return tensor

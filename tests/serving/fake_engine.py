@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,12 +27,17 @@ def fake_patch(model: ModelConfig, request: EngineRequest, index: int) -> Patch:
 class FakeEngine:
     """Runs `max_running` streams in lock-step, one patch per `step_s`; the rest waits in order."""
 
+    is_ready = True
+
     def __init__(
         self, model: ModelConfig, tokenizer: TextTokenizer, config: EngineConfig, step_s: float = 0.0
     ) -> None:
         self.model, self.config, self.tokenizer = model, config, tokenizer
         self.step_s = step_s
         self.fails_at: dict[str, int] = {}  # request id: patch index
+        self.stops_at: dict[int, int] = {}  # seed: index of the last patch
+        self.submitted: list[EngineRequest] = []
+        self.most_waiting = 0
         self.cancelled: list[int] = []
         self._ids = itertools.count()
         self._cond = threading.Condition()
@@ -48,7 +54,9 @@ class FakeEngine:
             raise self.refusal
         stream_id = next(self._ids)
         with self._cond:
+            self.submitted.append(request)
             self._waiting[stream_id] = request, sink
+            self.most_waiting = max(self.most_waiting, len(self._waiting))
             self._cond.notify()
         return stream_id
 
@@ -99,6 +107,8 @@ class FakeEngine:
             sink(Failed(RequestError(ErrorCode.INTERNAL, "the engine failed on this request")))
             return
         patch = fake_patch(self.model, request, index)
+        if self.stops_at.get(request.seed) == index:
+            patch = replace(patch, finish_reason=FinishReason.STOP)
         if patch.finish_reason is not None:
             del self._running[stream_id]
         sink(patch)

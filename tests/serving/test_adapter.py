@@ -2,74 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-import soundfile
 
-from tests.serving.fake_engine import FakeEngine
-from tests.serving.fake_triton import FakeBackend, FakeRequest, FakeSender, text
-from voxcpm_core.checkpoint.tiny import tiny_config
-from voxcpm_core.checkpoint.tiny_tokenizer import write_tokenizer
-from voxcpm_core.config.engine import EngineConfig
-from voxcpm_core.config.model import ModelConfig
-from voxcpm_core.serving.adapter import Adapter
+from tests.serving.fake_triton import text
+from tests.serving.served import GENEROUS_S, MODEL, Served, speech, wav_bytes
 from voxcpm_core.text.tokenizer import TextTokenizer
-
-GENEROUS_S = 5.0
-MODEL = ModelConfig.from_json(tiny_config("2"))
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
-    folder: Path = tmp_path_factory.mktemp("tokenizer")
-    write_tokenizer(folder, MODEL.vocab_size)
-    return TextTokenizer.from_folder(folder)
-
-
-class Served:
-    def __init__(self, tokenizer: TextTokenizer, step_s: float, settings: dict[str, int | str]) -> None:
-        self.backend = FakeBackend()
-        self.engine = FakeEngine(MODEL, tokenizer, EngineConfig(model="fake", **settings), step_s)
-        self.adapter = Adapter(self.engine, self.backend)
-
-    def run(self, *requests: FakeRequest) -> FakeSender:
-        """Execute and wait for every FINAL; returns the first request's sender."""
-        self.adapter.execute(requests)
-        for request in requests:
-            assert request.sender.final.wait(GENEROUS_S)
-            assert request.sender.num_finals == 1
-            assert request.sender.violations == []
-        return requests[0].sender
-
-
-@pytest.fixture
-def serve(tokenizer: TextTokenizer) -> Iterator[Callable[..., Served]]:
-    served: list[Served] = []
-
-    def start(step_s: float = 0.0, **settings: int | str) -> Served:
-        served.append(Served(tokenizer, step_s, settings))
-        return served[-1]
-
-    yield start
-    for each in served:
-        each.adapter.close()
-
-
-def speech(request_id: str = "r1", patches: int = 9, **inputs: np.ndarray) -> FakeRequest:
-    given = {"target_text": text("hello there"), "max_length": np.array([patches], np.int32), **inputs}
-    return FakeRequest(given, id=request_id)
-
-
-def wav_bytes(num_samples: int = 4000) -> bytes:
-    buffer = io.BytesIO()
-    soundfile.write(buffer, np.linspace(-0.5, 0.5, num_samples), MODEL.vae.encoder_sample_rate, format="WAV")
-    return buffer.getvalue()
 
 
 def test_a_stream(serve: Callable[..., Served]):

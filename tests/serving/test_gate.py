@@ -90,6 +90,28 @@ def test_a_request_larger_than_what_is_free_may_wait_inside():
     assert Entering(gate, num_positions=64).is_through()
 
 
+def test_a_place_that_shrinks_makes_room_and_never_grows():
+    gate = gate_with(max_running=8, max_waiting=1, num_pages=4)
+    place = gate.enter(64, stays)
+    late = Entering(gate, num_positions=48)
+    assert not late.is_through(0.05)
+    place.shrink(16)
+    assert late.is_through()
+    place.shrink(64)
+    assert place.num_pages == 1
+
+
+def test_a_further_attempt_waits_inside_as_others_do():
+    gate = gate_with(max_running=1, max_waiting=1)
+    place = gate.enter(1, stays)
+    place.admit()
+    place.wait_again()
+    late = Entering(gate)
+    assert not late.is_through(0.05)
+    place.admit()
+    assert late.is_through()
+
+
 def test_leaving_twice_is_leaving_once():
     gate = gate_with(max_running=1, max_waiting=1)
     place = gate.enter(1, stays)

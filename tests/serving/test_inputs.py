@@ -7,17 +7,14 @@ import pytest
 
 from tests.serving.fake_triton import OUTPUTS, FakeRequest, text
 from voxcpm_core.errors import ErrorCode, RequestError
-from voxcpm_core.serving.inputs import ParsedRequest, parse_request
+from voxcpm_core.serving.inputs import AWAITED, ParsedRequest, parse_request
 from voxcpm_core.serving.options import OutputOptions
 from voxcpm_core.serving.tensors import InputTensors
 from voxcpm_core.types import SamplingParams
 
 
 def parse(inputs: dict[str, np.ndarray], output_names: tuple[str, ...] = OUTPUTS) -> ParsedRequest:
-    def decode(data: bytes) -> np.ndarray:
-        return np.frombuffer(data, dtype=np.uint8).astype(np.float32)
-
-    return parse_request(InputTensors(FakeRequest(inputs).inputs()), "r1", output_names, decode)
+    return parse_request(InputTensors(FakeRequest(inputs).inputs()), "r1", output_names)
 
 
 LATENTS = np.zeros((2, 4), np.float32)
@@ -37,6 +34,8 @@ def test_defaults():
     assert parsed.speech.params == SamplingParams()
     assert parsed.speech.prompt is None
     assert parsed.speech.reference is None
+    assert parsed.is_complete
+    assert not parsed.retry_badcase
 
 
 def test_everything_given():
@@ -50,12 +49,15 @@ def test_everything_given():
         "length_cap": np.array([False]), "ignore_stop": np.array([True]),
         "format": text("mp3"), "bitrate": np.array([64], np.int32), "stream": np.array([False]),
         "encoding": text("raw"), "return_latents": np.array([True]),
+        "retry_badcase": np.array([True]), "normalize": np.array([True]),
     })
     assert parsed.options == OutputOptions("mp3", 64, stream=False, wants_latents=True)
     speech = parsed.speech
     assert (speech.target_text, speech.prompt_text) == ("héllo", "før")
     assert speech.params == SamplingParams(1.5, 0.5, 7, 3, 9, False, True, -5)
-    np.testing.assert_array_equal(speech.prompt.waveform, [1, 2])
+    assert speech.prompt is AWAITED
+    assert parsed.uploads == {"prompt": b"\x01\x02"}
+    assert (parsed.normalize, parsed.retry_badcase, parsed.is_complete) == (True, True, False)
     np.testing.assert_array_equal(speech.reference.latents, latents)
     assert speech.reference.latents is not latents
 
@@ -64,7 +66,8 @@ def test_base64_applies_to_audio_inputs():
     wrapped = base64.encodebytes(bytes(range(100)))  # with line breaks
     parsed = parse({"target_text": text("x"), "encoding": text("base64"), "reference_audio": text(wrapped)})
     assert parsed.options.base64
-    np.testing.assert_array_equal(parsed.speech.reference.waveform, np.arange(100))
+    assert parsed.uploads == {"reference": bytes(range(100))}
+    assert not parsed.is_complete
 
 
 @pytest.mark.parametrize(
@@ -105,6 +108,10 @@ def test_audio_is_made_unless_other_outputs_are_named(names: tuple[str, ...], wa
         ({"cfg_value": np.array([1, 2], np.float32)}, ErrorCode.INVALID_PARAMETER),
         ({"cfg_value": np.array([1], np.int32)}, ErrorCode.INVALID_PARAMETER),
         ({"seed": np.array([1.0], np.float32)}, ErrorCode.INVALID_PARAMETER),
+        ({"normalize": np.array([True, True])}, ErrorCode.INVALID_PARAMETER),
+        ({"retry_badcase": np.array([1], np.int32)}, ErrorCode.INVALID_PARAMETER),
+        ({"retry_badcase": np.array([True])}, ErrorCode.INVALID_PARAMETER),
+        ({"retry_badcase": np.array([True]), "stream": np.array([True])}, ErrorCode.INVALID_PARAMETER),
         ({"prompt_audio": text("a"), "prompt_latents": LATENTS}, ErrorCode.CONFLICTING_INPUTS),
         ({"reference_audio": text("a"), "reference_latents": LATENTS}, ErrorCode.CONFLICTING_INPUTS),
     ],

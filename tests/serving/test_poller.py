@@ -3,7 +3,7 @@
 import threading
 import time
 
-from voxcpm_core.serving.poller import CancelPoller
+from voxcpm_core.serving.poller import RUNNING_POLL_S, CancelPoller
 
 GENEROUS_S = 3.0
 
@@ -33,6 +33,16 @@ def test_running_streams_are_asked_more_often_than_waiting_ones():
     assert 5 <= len(running.asked_s) <= 21
     assert 1 <= len(waiting.asked_s) <= 6
     assert len(running.asked_s) >= 3 * len(waiting.asked_s) - 3
+
+
+def test_slow_answers_do_not_make_the_polls_rarer():
+    poller = CancelPoller()
+    stream = Watched()
+    stream.cancel_if_gone = lambda: time.sleep(0.6 * RUNNING_POLL_S) or Watched.cancel_if_gone(stream)
+    poller.watch(stream)
+    time.sleep(20 * RUNNING_POLL_S)
+    poller.close()
+    assert len(stream.asked_s) >= 14, "13 would fit if the answers came on top"
 
 
 def test_a_caller_who_left_is_told_once():

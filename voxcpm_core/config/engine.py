@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -27,7 +27,8 @@ class EngineConfig:
     max_prefill_tokens: int = 2048  # positions prefilled in one step, so that running streams are not held up
     max_audio_seconds: int = 60  # of a prompt or reference
     page_size: int = 16  # LM positions per KV page
-    kv_cache_mib: int = 0  # memory for KV pages; 0: 80 % of the free memory on CUDA, 1 GiB on the CPU
+    gpu_memory_utilization: float = 0.9  # share of the GPU's memory that the engine may use, weights included
+    kv_cache_mib: int = 0  # memory for KV pages; 0: what the share above leaves on CUDA, 1 GiB on the CPU
     run_ahead: str = "auto"  # launch step n+1 before collecting step n: "on", "off", "auto" (on for CUDA)
     allowed_parameters: str = ""  # comma-separated request parameters that are let through unread
 
@@ -36,6 +37,10 @@ class EngineConfig:
                      "max_audio_seconds", "page_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
+        if not 0.0 < self.gpu_memory_utilization <= 1.0:
+            raise ConfigError(
+                f"gpu_memory_utilization: expected a number above 0, at most 1, got {self.gpu_memory_utilization}"
+            )
         if self.kv_cache_mib < 0:
             raise ConfigError(f"kv_cache_mib: expected an integer >= 0, got {self.kv_cache_mib}")
         if self.max_timesteps < 2:
@@ -63,7 +68,7 @@ class EngineConfig:
             text = environ.get(ENV_PREFIX + name.upper(), parameters.get(name, ""))
             if text == "":
                 continue
-            values[name] = _integer(name, text) if field.type == "int" else text
+            values[name] = _READERS[str(field.type)](name, text)
         return replace(cls(), **values)
 
 
@@ -72,3 +77,13 @@ def _integer(name: str, text: str) -> int:
         return int(text)
     except ValueError:
         raise ConfigError(f"{name}: expected an integer, got {shown(text)}") from None
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{name}: expected a number, got {shown(text)}") from None
+
+
+_READERS: dict[str, Callable[[str, str], Any]] = {"int": _integer, "float": _number, "str": lambda name, text: text}

@@ -12,7 +12,7 @@ CANCEL_POLL_S = 0.2
 
 
 class Place:
-    """A request's place in the engine, from the gate until its stream ends. Both calls are idempotent."""
+    """A request's place in the engine, from the gate until its stream ends. All calls are idempotent."""
 
     def __init__(self, gate: Gate, num_pages: int) -> None:
         self.num_pages = num_pages
@@ -22,6 +22,14 @@ class Place:
     def admit(self) -> None:
         """The engine took it out of its waiting queue."""
         self._gate.admit(self)
+
+    def wait_again(self) -> None:
+        """Another attempt goes into the engine's waiting queue."""
+        self._gate.wait_again(self)
+
+    def shrink(self, num_positions: int) -> None:
+        """The request takes fewer KV positions than it entered with."""
+        self._gate.shrink(self, num_positions)
 
     def leave(self) -> None:
         """Its stream ended."""
@@ -65,6 +73,15 @@ class Gate:
     def admit(self, place: Place) -> None:
         with self._cond:
             place.is_waiting = False
+            self._cond.notify_all()
+
+    def wait_again(self, place: Place) -> None:
+        with self._cond:
+            place.is_waiting = True
+
+    def shrink(self, place: Place, num_positions: int) -> None:
+        with self._cond:
+            place.num_pages = min(place.num_pages, pages_for(num_positions, self._page_size))
             self._cond.notify_all()
 
     def leave(self, place: Place) -> None:

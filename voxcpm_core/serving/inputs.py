@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from voxcpm_core.audio.encode import DEFAULT_FORMAT, FORMATS
-from voxcpm_core.errors import ErrorCode, RequestError, shown
+from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter, shown
 from voxcpm_core.serving.options import ENCODINGS, OutputOptions
 from voxcpm_core.serving.tensors import InputTensors
-from voxcpm_core.types import Condition, FloatArray, SamplingParams, SpeechRequest
+from voxcpm_core.types import Condition, SamplingParams, SpeechRequest
 
 NUMBERS = ("cfg_value", "temperature")
 INTEGERS = ("inference_timesteps", "min_length", "max_length", "seed")
 SWITCHES = ("length_cap", "ignore_stop")
 
-DecodeAudio = Callable[[bytes], FloatArray]
+# Stands for the audio of a file that is still to be decoded, in all checks.
+AWAITED = Condition(waveform=np.zeros(1, np.float32))
 
 
 @dataclass(frozen=True)
@@ -25,45 +28,51 @@ class ParsedRequest:
 
     speech: SpeechRequest
     options: OutputOptions
+    uploads: Mapping[str, bytes]  # "prompt", "reference": the file for the condition of that name, which is AWAITED
+    normalize: bool  # the target text is still to be normalised
+    retry_badcase: bool
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the speech can be made as it stands."""
+        return not self.uploads and not self.normalize
 
 
-def parse_request(
-    tensors: InputTensors, request_id: str, output_names: Collection[str], decode_audio: DecodeAudio
-) -> ParsedRequest:
-    """Read all inputs; raises RequestError for a malformed one.
+def parse_request(tensors: InputTensors, request_id: str, output_names: Collection[str]) -> ParsedRequest:
+    """Read all inputs, and leave audio files as they are; raises RequestError for a malformed one.
 
-    `output_names` are the outputs that the caller named (Triton fills in all when none were). `decode_audio` turns
-    a file into a mono waveform at the model's rate, last of all since it is the slow part.
+    `output_names` are the outputs that the caller named (Triton fills in all when none were).
     """
     options = _options(tensors, output_names)
+    retry_badcase = bool(tensors.boolean("retry_badcase"))
+    if retry_badcase and options.stream:
+        raise invalid_parameter("retry_badcase: what was heard cannot be made again; set stream to false")
     target_text = tensors.text("target_text")
     if target_text is None:
         raise RequestError(ErrorCode.INVALID_TEXT, "target_text is missing")
     prompt_text = tensors.text("prompt_text")
     params = _params(tensors)
-    for role in ("prompt", "reference"):
-        if tensors.has(f"{role}_audio") and tensors.has(f"{role}_latents"):
-            raise RequestError(
-                ErrorCode.CONFLICTING_INPUTS, f"{role}_audio and {role}_latents exclude each other"
-            )
+    normalize = bool(tensors.boolean("normalize"))
+    given = {role: _condition(tensors, role, options.base64) for role in ("prompt", "reference")}
+    uploads = {role: data for role, data in given.items() if isinstance(data, bytes)}
+    prompt, reference = (AWAITED if isinstance(each, bytes) else each for each in given.values())
     speech = SpeechRequest(
         target_text=target_text,
         request_id=request_id,
         prompt_text=prompt_text or "",
-        prompt=_condition(tensors, "prompt", options.base64, decode_audio),
-        reference=_condition(tensors, "reference", options.base64, decode_audio),
+        prompt=prompt,
+        reference=reference,
         params=params,
         wants_audio=options.wants_audio,
     )
-    return ParsedRequest(speech, options)
+    return ParsedRequest(speech, options, uploads, normalize, retry_badcase)
 
 
 def _options(tensors: InputTensors, output_names: Collection[str]) -> OutputOptions:
     wants_audio = not output_names or "audio" in output_names
     stream, deadline_ms = tensors.boolean("stream"), tensors.integer("deadline_ms")
     if deadline_ms is not None and deadline_ms < 1:
-        message = f"deadline_ms: expected an integer >= 1, got {shown(deadline_ms)}"
-        raise RequestError(ErrorCode.INVALID_PARAMETER, message)
+        raise invalid_parameter(f"deadline_ms: expected an integer >= 1, got {shown(deadline_ms)}")
     return OutputOptions(
         format=tensors.choice("format", FORMATS) or DEFAULT_FORMAT,
         bitrate=tensors.integer("bitrate"),
@@ -84,11 +93,11 @@ def _params(tensors: InputTensors) -> SamplingParams:
     return SamplingParams(**{name: value for name, value in values.items() if value is not None})
 
 
-def _condition(tensors: InputTensors, role: str, is_base64: bool, decode_audio: DecodeAudio) -> Condition | None:
+def _condition(tensors: InputTensors, role: str, is_base64: bool) -> Condition | bytes | None:
+    """Latents, or the bytes of an audio file."""
+    if tensors.has(f"{role}_audio") and tensors.has(f"{role}_latents"):
+        raise RequestError(ErrorCode.CONFLICTING_INPUTS, f"{role}_audio and {role}_latents exclude each other")
     latents = tensors.latents(f"{role}_latents")
     if latents is not None:
         return Condition(latents=latents)
-    data = tensors.audio(f"{role}_audio", is_base64)
-    if data is None:
-        return None
-    return Condition(waveform=decode_audio(data))
+    return tensors.audio(f"{role}_audio", is_base64)

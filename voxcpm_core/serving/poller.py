@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Protocol
 
 RUNNING_POLL_S = 0.05
@@ -46,10 +47,13 @@ class CancelPoller:
 
     def _run(self) -> None:
         num_polls = 0
+        due_s = time.monotonic()
         while True:
             with self._cond:
                 self._cond.wait_for(lambda: self._closing or self._watched)
-                self._cond.wait_for(lambda: self._closing, RUNNING_POLL_S)
+                # Counted from poll to poll: with many streams the questions themselves take milliseconds.
+                due_s = max(due_s + RUNNING_POLL_S, time.monotonic())
+                self._cond.wait_for(lambda: self._closing, due_s - time.monotonic())
                 if self._closing:
                     return
                 streams = tuple(self._watched)

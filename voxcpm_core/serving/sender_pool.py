@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+NUM_THREADS = 4
 SLOW_S = 0.05  # a handler that takes longer keeps its thread, and the pool gets another
 
 
@@ -59,7 +60,7 @@ class SenderPool:
     `num_threads` and the sends that are slow at the moment.
     """
 
-    def __init__(self, num_threads: int = 4, name: str = "voxcpm-send") -> None:
+    def __init__(self, num_threads: int = NUM_THREADS, name: str = "voxcpm-send") -> None:
         self._name = name
         self._lock = threading.Lock()
         self._work_cond = threading.Condition(self._lock)  # a lane is ready, or the pool closes

@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum
 
-from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.errors import RequestError
 from voxcpm_core.faults import Log, internal_error
 from voxcpm_core.serving.channel import Channel
-from voxcpm_core.serving.chunker import Chunker
 from voxcpm_core.serving.gate import Place
-from voxcpm_core.serving.responses import Responses, StreamInfo
+from voxcpm_core.serving.handle import EngineHandle
+from voxcpm_core.serving.output import Output
+from voxcpm_core.serving.responses import Responses
 from voxcpm_core.serving.sender_pool import SenderPool
-from voxcpm_core.types import Admitted, Failed, Patch, StreamEvent
+from voxcpm_core.types import Admitted, EngineRequest, Failed, Patch, StreamEvent
+
+
+class _Next(Enum):
+    ATTEMPT = "attempt"  # the one before ran to its limit
 
 
 class OutputStream:
     """The engine's event sink for one request; its responses leave from a sender thread, in order."""
 
     def __init__(
-        self, channel: Channel, place: Place, chunker: Chunker, responses: Responses, info: StreamInfo,
-        pool: SenderPool, log: Log,
+        self, channel: Channel, place: Place, output: Output, responses: Responses, pool: SenderPool, log: Log
     ) -> None:
         self._channel = channel
         self._place = place
-        self._chunker = chunker
+        self._output = output
         self._responses = responses
-        self._info = info
         self._log = log
         self._lane = pool.lane(self._handle)
         self._cancel: Callable[[], None] | None = None
-        self._departure: RequestError | None = None  # once set, what is queued need not be sent
+        self._departure: RequestError | None = None  # once set, nothing but it is sent
         self._num_patches = 0
+        self._attempts: deque[EngineRequest] = deque()
+        self._last_index = 0  # of a patch of the attempt that runs
 
     @property
     def ended(self) -> bool:
@@ -40,20 +47,27 @@ class OutputStream:
     def is_waiting(self) -> bool:
         return self._place.is_waiting
 
+    def run(self, engine: EngineHandle, attempts: Iterable[EngineRequest]) -> None:
+        """Have the engine make the first attempt, and the next one whenever an attempt runs to its limit.
+
+        From here on the stream answers, also when the engine refuses.
+        """
+        self._engine = engine
+        self._attempts = deque(attempts)
+        self._start_attempt()
+
     def sink(self, event: StreamEvent) -> None:
         """Take an event from the engine's thread: quick, and the gate learns of it at once."""
         if isinstance(event, Admitted):
             self._place.admit()
             return
+        if isinstance(event, Patch) and event.index == self._last_index and self._attempts:
+            self._place.wait_again()
+            self._lane.put(_Next.ATTEMPT)
+            return
         if isinstance(event, Failed) or event.finish_reason is not None:
             self._place.leave()
         self._lane.put(event)
-
-    def submitted(self, cancel: Callable[[], None]) -> None:
-        """The engine has it; `cancel` ends it there, at once when the answer has failed already."""
-        self._cancel = cancel
-        if self._channel.closed:
-            cancel()
 
     def cancel_if_gone(self) -> bool:
         try:
@@ -63,29 +77,45 @@ class OutputStream:
         except Exception as fault:  # the poller serves all streams and must outlive one that cannot be asked
             internal_error(fault, self._channel.request_id, self._log)
             return True
+        # Answered now: the engine may be in a long prefill, and tells of its end only then.
+        self._lane.put(Failed(self._departure))
         self._cancel_in_engine()
         return True
 
-    def _handle(self, event: Patch | Failed) -> None:
+    def _start_attempt(self) -> None:
+        """Not from the engine's thread: a command to it may have to wait for that thread."""
+        request = self._attempts.popleft()
+        self._chunker, self._info = self._output.chunker(), self._output.info(request.seed)
+        self._last_index = request.max_patches - 1
+        try:
+            stream_id = self._engine.submit(request, self.sink)
+        except RequestError as error:
+            self.sink(Failed(error))
+        except Exception as error:
+            self.sink(Failed(internal_error(error, request.request_id, self._log)))
+        else:
+            self._cancel = lambda: self._engine.cancel(stream_id)
+            if self._channel.closed or self._departure is not None:
+                self._cancel()
+
+    def _handle(self, event: Patch | Failed | _Next) -> None:
         try:
             if isinstance(event, Failed):
-                # The engine knows that a stream was cancelled, but not why.
-                was_cancelled = event.error.code is ErrorCode.CANCELLED and self._departure is not None
-                self._fail(self._departure if was_cancelled else event.error)
-            else:
+                self._fail(event.error)
+            elif isinstance(event, Patch):
                 self._send(event)
+            elif self._departure is not None:
+                self.sink(Failed(self._departure))
+            else:
+                self._start_attempt()
         except Exception as error:
             self._cancel_in_engine()
             self._fail(internal_error(error, self._channel.request_id, self._log))
 
     def _send(self, patch: Patch) -> None:
-        if self._channel.closed:
+        if self._channel.closed or self._departure is not None:
             return
         self._num_patches += 1
-        if self._departure is not None:
-            if patch.finish_reason is not None:
-                self._fail(self._departure)
-            return
         chunk = self._chunker.add(patch)
         if chunk is None:
             return

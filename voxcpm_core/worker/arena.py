@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -20,8 +21,10 @@ class RingArena:
     frees it. So outputs that nobody wanted (their streams were cancelled) need no care.
     """
 
-    def __init__(self, ring: Ring, pin: bool) -> None:
+    def __init__(self, ring: Ring, pin: bool, announce: Callable[[], None] = lambda: None) -> None:
+        """`announce` is called as soon as a step is collected."""
         self._ring = ring
+        self._announce = announce
         self._bytes = torch.frombuffer(ring.memory, dtype=torch.uint8)
         self._collected: set[int] = set()
         if pin:
@@ -45,6 +48,7 @@ class RingArena:
 
     def collected(self, slot: int) -> None:
         """Its step is over; what is not sent until the next `take` is forgotten."""
+        self._announce()
         self._collected.add(slot)
 
     def sent(self, slot: int) -> None:

@@ -6,11 +6,11 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
 from concurrent.futures import Future
-from multiprocessing.connection import Connection
 
 import torch
 
@@ -29,14 +29,13 @@ from voxcpm_core.worker.messages import (
     NotStarted,
     Ready,
     Start,
-    StepInRing,
     Submit,
-    connection_from,
     receive,
     send,
 )
 from voxcpm_core.worker.outbox import packed
 from voxcpm_core.worker.ring import Ring
+from voxcpm_core.worker.wire import Wire
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +46,8 @@ PARENT_POLL_S = 0.25
 class Worker:
     """The engine and its connection. Commands are read in the main thread; the engine's thread sends."""
 
-    def __init__(self, connection: Connection, start: Start) -> None:
-        self._connection = connection
+    def __init__(self, wire: Wire, start: Start) -> None:
+        self._wire = wire
         self._send_lock = threading.Lock()
         choice = choose_device(
             start.config.device, start.placement.kind, start.placement.device_id, torch.cuda.is_available
@@ -56,7 +55,7 @@ class Worker:
         self._ring = ring = Ring(start.geometry, start.ring_fd)
 
         def make_arena(device: torch.device) -> RingArena:
-            self._arena = RingArena(ring, pin=device.type == "cuda")
+            self._arena = RingArena(ring, device.type == "cuda", self._announce)
             return self._arena
 
         checkpoint = open_checkpoint(start.config.model)
@@ -67,7 +66,7 @@ class Worker:
     def serve(self) -> None:
         """Obey until the parent goes or closes the connection; raises EOFError then."""
         while True:
-            command = receive(self._connection)
+            command = receive(self._wire)
             if isinstance(command, Submit):
                 self._loop.add(command.stream_id, command.request)
             elif isinstance(command, Cancel):
@@ -77,7 +76,11 @@ class Worker:
 
     def send(self, message: object) -> None:
         with self._send_lock:
-            send(self._connection, message)
+            send(self._wire, message)
+
+    def _announce(self) -> None:
+        with self._send_lock, contextlib.suppress(OSError):  # of a parent that has gone the next message tells
+            self._wire.announce()
 
     def _encode(self, command: Encode) -> None:
         def answer(future: Future[FloatArray]) -> None:
@@ -90,12 +93,8 @@ class Worker:
         self._loop.encode(command.waveform, command.pad).add_done_callback(answer)
 
     def _deliver(self, events: list[EngineEvent]) -> None:
-        turn = packed(events, self._ring, self._core.stats())
-        for event in turn.events:
-            if isinstance(event, StepInRing):
-                self._arena.sent(event.slot)
         try:
-            self.send(turn)
+            self.send(packed(events, self._ring, self._arena, self._core.stats()))
         except OSError:
             os._exit(PARENT_GONE)
         if not self._loop.is_running:  # it failed, and everybody has been told
@@ -109,22 +108,22 @@ def main() -> None:
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.SIG_IGN)
     threading.Thread(target=_watch_parent, args=(os.getppid(),), name="voxcpm-parent", daemon=True).start()
-    connection = connection_from(int(sys.argv[1]))
+    wire = Wire(socket.socket(fileno=int(sys.argv[1])))
     with contextlib.suppress(EOFError, OSError):
-        _start(connection).serve()
+        _start(wire).serve()
     os._exit(PARENT_GONE)  # at once: no step in flight matters to anybody
 
 
-def _start(connection: Connection) -> Worker:
-    start: Start = receive(connection)
+def _start(wire: Wire) -> Worker:
+    start: Start = receive(wire)
     try:
-        return Worker(connection, start)
+        return Worker(wire, start)
     except StartupError as error:
-        send(connection, NotStarted(type(error).__name__, str(error)))
+        send(wire, NotStarted(type(error).__name__, str(error)))
     except Exception as error:
         log.error("the engine cannot start: %s", place_of(error), exc_info=error)
         message = f"the engine cannot start: {type(error).__name__}; the log names the place"
-        send(connection, NotStarted(StartupError.__name__, message))
+        send(wire, NotStarted(StartupError.__name__, message))
     raise EOFError
 
 

@@ -99,6 +99,7 @@ class WorkerHandle:
     def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
         """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; fails with RequestError."""
         future: Future[FloatArray] = Future()
+        future.set_running_or_notify_cancel()  # a caller who stops waiting must not cancel what is answered here
         encode_id = next(self._ids)
         with self._lock:
             worker = self._ready_worker
@@ -111,8 +112,12 @@ class WorkerHandle:
         return future
 
     def stats(self) -> EngineStats:
-        """As of the worker's latest turn."""
-        return self._stats
+        """As of the worker's latest turn; nothing runs and waits where there is none."""
+        worker = self._ready_worker
+        stats = EngineStats(*self._worker_stats)
+        if worker is None:
+            return stats._replace(running=0, waiting=0, pages_used=0, num_restarts=self._num_restarts)
+        return stats._replace(num_restarts=self._num_restarts, worker_pid=worker.pid)
 
     def close(self) -> None:
         """End every stream with NOT_READY, and the worker; idempotent."""
@@ -144,7 +149,7 @@ class WorkerHandle:
         self._start_seconds = time.monotonic() - started_s
         if ready.warning:
             log.warning(ready.warning)
-        self._take_stats(ready.stats, worker.pid)
+        self._worker_stats = tuple(ready.stats)
         with self._lock:
             self._ready_worker = worker
         return worker
@@ -160,7 +165,7 @@ class WorkerHandle:
             while not self._closing:
                 message = worker.receive()
                 if isinstance(message, Turn):
-                    self._take_stats(message.stats, worker.pid)
+                    self._worker_stats = message.stats
                     self._deliver(message)
                 elif isinstance(message, Encoded):
                     self._encodings.deliver(message)
@@ -168,7 +173,6 @@ class WorkerHandle:
             pass
         with self._lock:
             self._ready_worker = None
-        self._take_stats(dataclasses.replace(self._stats, running=0, waiting=0, pages_used=0), 0)
         self._lender.forget_worker()
         ended = RequestError(ErrorCode.INTERNAL, "the engine process ended unexpectedly")
         error = self._refusal() if self._closing else ended
@@ -194,12 +198,8 @@ class WorkerHandle:
                 if self._wake.wait_for(lambda: self._closing, None if self._policy.gave_up else pause_s):
                     return None
             self._num_restarts += 1
-            self._take_stats(self._stats, 0)
             try:
                 return self._run_worker()
             except StartupError as error:
                 log.error("the engine could not be started again: %s", error)
         return None
-
-    def _take_stats(self, stats: EngineStats, pid: int) -> None:
-        self._stats = dataclasses.replace(stats, num_restarts=self._num_restarts, worker_pid=pid)

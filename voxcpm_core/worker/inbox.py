@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from voxcpm_core.config import ModelConfig
-from voxcpm_core.errors import RequestError
-from voxcpm_core.types import EngineEvent, Failed, StepOutput
+from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.types import Admitted, EngineEvent, Failed, FinishReason, StepOutput
 from voxcpm_core.worker.lending import Lender
 from voxcpm_core.worker.messages import StepInRing, Turn
+
+ADMITTED_LENGTH, FAILED_LENGTH = 1, 3
 
 
 class Inbox:
@@ -20,21 +24,23 @@ class Inbox:
     def unpacked(self, turn: Turn) -> list[EngineEvent]:
         return [self._event(event) for event in turn.events]
 
-    def _event(self, event: object) -> EngineEvent:
-        if isinstance(event, StepInRing):
-            return self._step(event)
-        assert isinstance(event, tuple)
-        if len(event) == 2:
-            return event
-        stream_id, code, message = event
-        return stream_id, Failed(RequestError(code, message))
+    def _event(self, event: tuple[Any, ...]) -> EngineEvent:
+        if len(event) == ADMITTED_LENGTH:
+            return event[0], Admitted()
+        if len(event) == FAILED_LENGTH:
+            stream_id, code, message = event
+            return stream_id, Failed(RequestError(ErrorCode(code), message))
+        return self._step(StepInRing(*event))
 
     def _step(self, step: StepInRing) -> StepOutput:
         floats = self._lender.open(step.slot)
         latents_end = step.latents_at + step.num_latents_rows * self._num_latents
         audio_end = step.audio_at + step.num_audio_rows * self._num_samples
+        reasons: list[FinishReason | None] = [None] * len(step.stream_ids)
+        for position, reason in step.reasons.items():
+            reasons[position] = FinishReason(reason)
         return StepOutput(
-            step.stream_ids, step.indices, step.reasons, step.latents_rows, step.audio_rows,
+            step.stream_ids, step.indices, reasons, step.latents_rows, step.audio_rows,
             latents=floats[step.latents_at : latents_end].reshape(-1, *self._latents_shape),
             audio=floats[step.audio_at : audio_end].reshape(-1, self._num_samples),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from voxcpm_core.types import FloatArray
 from voxcpm_core.worker.ring import Ring
@@ -16,7 +16,8 @@ class Lender:
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
-        self._lent: dict[int, weakref.finalize[[Iterable[int]], FloatArray]] = {}  # by slot
+        self._lent: dict[int, weakref.ref[FloatArray]] = {}  # by slot
+        self._returns = [self._return_of(slot) for slot in range(ring.num_slots)]
 
     def open(self, slot: int) -> FloatArray:
         """A float32 array over a slot that the worker has sent. Drop it, and all that is cut from it, soon."""
@@ -25,11 +26,13 @@ class Lender:
             self._ring.release([slot])
             return copy
         array = self._ring.floats(slot)
-        self._lent[slot] = finalizer = weakref.finalize(array, self._ring.release, (slot,))
-        finalizer.atexit = False
+        self._lent[slot] = weakref.ref(array, self._returns[slot])
         return array
 
     def forget_worker(self) -> None:
         """After the death of a worker: what it had not sent is free again; what is lent stays lent."""
-        lent = {slot for slot, finalizer in self._lent.items() if finalizer.alive}
+        lent = {slot for slot, array in self._lent.items() if array() is not None}
         self._ring.release(set(range(self._ring.num_slots)) - lent)
+
+    def _return_of(self, slot: int) -> Callable[[object], None]:
+        return lambda _: self._ring.release((slot,))

@@ -5,28 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from voxcpm_core.types import Admitted, EngineEvent, EngineStats, StepOutput
+from voxcpm_core.worker.arena import RingArena
 from voxcpm_core.worker.messages import StepInRing, Turn
 from voxcpm_core.worker.ring import Ring
 
 
-def packed(events: Iterable[EngineEvent], ring: Ring, stats: EngineStats) -> Turn:
-    """The message of one turn."""
-    turn = Turn([], stats)
+def packed(events: Iterable[EngineEvent], ring: Ring, arena: RingArena, stats: EngineStats) -> Turn:
+    """The message of one turn, which is to be sent: the slots of its steps leave the arena."""
+    turn = Turn([], tuple(stats))
     for event in events:
         if isinstance(event, StepOutput):
-            turn.events.append(_in_ring(event, ring))
+            step = _in_ring(event, ring)
+            arena.sent(step.slot)
+            turn.events.append(tuple(step))
         elif isinstance(event[1], Admitted):
-            turn.events.append((event[0], event[1]))
+            turn.events.append((event[0],))
         else:
             error = event[1].error
-            turn.events.append((event[0], error.code, str(error)))
+            turn.events.append((event[0], error.code.value, str(error)))
     return turn
 
 
 def _in_ring(step: StepOutput, ring: Ring) -> StepInRing:
     slot, latents_at = ring.locate(step.latents)
     audio_at = ring.locate(step.audio)[1] if len(step.audio) else 0
+    reasons = {i: reason.value for i, reason in enumerate(step.reasons) if reason is not None}
     return StepInRing(
-        step.stream_ids, step.indices, step.reasons, step.latents_rows, step.audio_rows,
+        step.stream_ids, step.indices, reasons, step.latents_rows, step.audio_rows,
         slot, latents_at, len(step.latents), audio_at, len(step.audio),
     )

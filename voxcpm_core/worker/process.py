@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-import voxcpm_core
+from voxcpm_core.children.python import environment, interpreter
 from voxcpm_core.errors import StartupError
 from voxcpm_core.worker.messages import STARTUP_ERRORS, NotStarted, Ready, Start, receive, send
-
-_PACKAGE_ROOT = Path(voxcpm_core.__file__).resolve().parents[1]
+from voxcpm_core.worker.wire import Wire
 
 
 class WorkerProcess:
@@ -26,13 +20,13 @@ class WorkerProcess:
 
     def __init__(self, start: Start, environ: Mapping[str, str]) -> None:
         self._socket, child_end = socket.socketpair()
-        self._connection = Connection(os.dup(self._socket.fileno()))
+        self._wire = Wire(self._socket)
         self._send_lock = threading.Lock()
         with child_end:
             fd = child_end.fileno()
             self._process = subprocess.Popen(
-                [_python(), "-m", "voxcpm_core.worker", str(fd)],
-                pass_fds=(fd, start.ring_fd), stdin=subprocess.DEVNULL, env=_environment(environ),
+                [interpreter(), "-m", "voxcpm_core.worker", str(fd)],
+                pass_fds=(fd, start.ring_fd), stdin=subprocess.DEVNULL, env=environment(environ),
             )
         self.send(start)
 
@@ -43,7 +37,7 @@ class WorkerProcess:
     def wait_until_ready(self) -> Ready:
         """Block while it loads. Raises StartupError or what the worker said, and ends the process then."""
         try:
-            answer = receive(self._connection)
+            answer = receive(self._wire)
         except (EOFError, OSError):
             status = self.end()
             raise StartupError(f"the engine process {_how_ended(status)} while it started") from None
@@ -57,13 +51,13 @@ class WorkerProcess:
         """Give a command. One to a dead worker is lost, of which `receive` tells."""
         with self._send_lock:
             try:
-                send(self._connection, message)
+                send(self._wire, message)
             except OSError:
                 return
 
     def receive(self) -> Any:
         """The next message; raises EOFError or OSError when the process has ended."""
-        return receive(self._connection)
+        return receive(self._wire)
 
     def hang_up(self) -> None:
         """Ask it to end: it does within a second, and `receive` raises."""
@@ -82,8 +76,7 @@ class WorkerProcess:
             status = self._process.wait()
         self.hang_up()  # whoever is blocked in `send` fails now
         with self._send_lock:
-            self._connection.close()
-        self._socket.close()
+            self._wire.close()
         return status
 
     def describe_end(self) -> str:
@@ -92,14 +85,3 @@ class WorkerProcess:
 
 def _how_ended(status: int) -> str:
     return f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
-
-
-def _python() -> str:
-    """The interpreter; one that is embedded, as in Triton's stub, may not know its own path."""
-    return sys.executable or shutil.which("python3") or "python3"
-
-
-def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The worker finds this very package, and nothing that lies in the working directory instead."""
-    paths = [str(_PACKAGE_ROOT), *filter(None, [environ.get("PYTHONPATH")])]
-    return {**environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"}

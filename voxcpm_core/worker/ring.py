@@ -19,7 +19,7 @@ from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.types import FloatArray
 
 NUM_SLOTS = 12  # two steps in flight; what others hold is still being encoded or sent
-_FREE, _BUSY = 0, 1
+_FREE, _BUSY = b"\0", 1  # a slot's flag
 _FLAG_BYTES = mmap.PAGESIZE  # the slots' flags, before the slots
 
 
@@ -51,7 +51,6 @@ class Ring:
         self.geometry = geometry
         self.fd = fd
         self.memory = mmap.mmap(fd, geometry.total_bytes)
-        self._flags = np.frombuffer(self.memory, np.uint8, NUM_SLOTS)
         self._address = address_of(np.frombuffer(self.memory, np.uint8))
 
     @classmethod
@@ -62,11 +61,11 @@ class Ring:
 
     def take(self) -> int | None:
         """A free slot, now busy; None while there is none."""
-        free = np.flatnonzero(self._flags == _FREE)
-        if not len(free):
+        slot = self.memory.find(_FREE, 0, NUM_SLOTS)
+        if slot < 0:
             return None
-        self._flags[free[0]] = _BUSY
-        return int(free[0])
+        self.memory[slot] = _BUSY
+        return slot
 
     @property
     def num_slots(self) -> int:
@@ -74,11 +73,11 @@ class Ring:
 
     @property
     def num_free(self) -> int:
-        return int(np.count_nonzero(self._flags == _FREE))
+        return self.memory[:NUM_SLOTS].count(_FREE)
 
     def release(self, slots: Iterable[int]) -> None:
         for slot in slots:
-            self._flags[slot] = _FREE
+            self.memory[slot] = _FREE[0]
 
     def locate(self, array: FloatArray) -> tuple[int, int]:
         """Slot of an array in the ring, and its place there in floats; ValueError when it lies elsewhere."""

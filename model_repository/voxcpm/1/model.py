@@ -17,12 +17,12 @@ class TritonPythonModel:
             message = f"{error}: install voxcpm-triton for the Python that Triton's Python backend runs"
             raise pb_utils.TritonModelException(message) from None
         try:
-            self._adapter = start(args, pb_utils, os.environ)
+            self._instance = start(args, pb_utils, os.environ)
         except StartupError as error:
             raise pb_utils.TritonModelException(str(error)) from None
 
     def execute(self, requests):
-        self._adapter.execute(requests)
+        self._instance.execute(requests)
 
     def finalize(self):
-        self._adapter.close()
+        self._instance.close()

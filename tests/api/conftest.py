@@ -1,0 +1,25 @@
+"""Pools on the demo checkpoint. Tests that share one leave it as they found it: starting one takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.api.speaking import SMALL
+from voxcpm_core import VoxCPM
+from voxcpm_core.api import SyncPool
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[SyncPool]:
+    with VoxCPM.from_pretrained("demo", devices=["cpu"], **SMALL) as pool:
+        assert isinstance(pool, SyncPool)
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def two_workers() -> Iterator[SyncPool]:
+    with VoxCPM.from_pretrained("demo", devices=["cpu", "cpu"], **SMALL) as pool:
+        assert isinstance(pool, SyncPool)
+        yield pool

@@ -1,0 +1,166 @@
+"""Many callers who leave at random moments, in every way, beside others who stay."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.server.instance import Instance
+from tests.server.streams import LONG, GrpcStream, HttpStream, same_sound
+from tests.server.wire import call
+from tests.server_process import make_server, require_installation
+from voxcpm_client.server import TritonServer
+from voxcpm_core.serving.gate import CANCEL_POLL_S
+from voxcpm_core.serving.poller import RUNNING_POLL_S
+
+pytestmark = pytest.mark.server
+NUM_CALLERS = 6
+STAYING = {**LONG, "max_length": 6, "seed": 5}
+NUM_IN_FLIGHT = 2
+WIRE_S = 0.01  # of the cancellation to the server, and of the status back
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    """Room for three, two who wait and one at the gate: of six callers some are in every place."""
+    require_installation(dict(os.environ))
+    log_file = tmp_path_factory.mktemp("random") / "tritonserver.log"
+    with (
+        make_server(log_file, VOXCPM_MAX_RUNNING="3", VOXCPM_MAX_WAITING="2") as server,
+        Instance(server) as instance,
+    ):
+        yield instance
+
+
+def leave_after_a_while(instance: Instance, request_id: str, rng: random.Random) -> None:
+    stream = GrpcStream(instance.server, LONG, request_id)
+    time.sleep(rng.uniform(0, 0.5))
+    stream.leave()
+
+
+def leave_after_some_chunks(instance: Instance, request_id: str, rng: random.Random) -> None:
+    stream = GrpcStream(instance.server, {**LONG, "max_length": rng.randint(2, 12)}, request_id)
+    for _ in range(rng.randint(1, 5)):
+        if not stream.next_chunk():
+            break
+    stream.leave()
+
+
+def leave_by_deadline(instance: Instance, request_id: str, rng: random.Random) -> None:
+    length = rng.choice([2, 8, 3000])
+    stream = GrpcStream(instance.server, {**LONG, "max_length": length, "deadline_ms": rng.randint(1, 700)}, request_id)
+    stream.finish()
+    assert stream.errors == [] or "[DEADLINE_EXCEEDED]" in stream.errors[0]
+
+
+def hang_up(instance: Instance, request_id: str, rng: random.Random) -> None:
+    stream = HttpStream(instance.server, {**LONG, "max_length": rng.choice([4, 60]), "id": request_id})
+    for _ in range(rng.randint(1, 4)):
+        stream.next_event()
+    stream.leave()
+
+
+WAYS: list[Callable[[Instance, str, random.Random], None]] = [
+    leave_after_a_while, leave_after_a_while, leave_after_some_chunks, leave_by_deadline, hang_up,
+]
+
+
+@pytest.mark.parametrize("num_cancels", [100, pytest.param(500, marks=pytest.mark.soak)])
+def test_random_cancels(instance: Instance, num_cancels: int):
+    server, alone = instance.server, heard(instance.server)
+    assert server.log_file is not None
+    log_start = len(server.log_file.read_text())
+    over = threading.Event()
+    stayed: list[bool] = []
+
+    def stay() -> None:
+        while not over.is_set():
+            stayed.append(same_sound(heard(server), alone))
+
+    def leave(index: int) -> None:
+        rng = random.Random(1000 + index)
+        rng.choice(WAYS)(instance, f"random-{index}", rng)
+
+    staying = threading.Thread(target=stay)
+    staying.start()
+    with ThreadPoolExecutor(NUM_CALLERS) as callers:
+        leaving = list(callers.map(leave, range(num_cancels)))
+    over.set()
+    staying.join(120)
+    assert len(leaving) == num_cancels
+    assert stayed
+    assert all(stayed), "who stayed heard something else"
+    instance.wait_until_idle()
+    instance.assert_nothing_is_planned()
+    assert instance.status()["num_restarts"] == 0
+    check_log(server.log_file.read_text()[log_start:])
+    assert call(server, max_length=1).errors == []
+
+
+def check_log(log: str) -> None:
+    """Every request ended once, with the code of a caller who left, and nothing went wrong."""
+    ends = re.findall(r"request '(random-\d+)': ([A-Z_]+) after", log)
+    assert len(ends) == len({request_id for request_id, _ in ends}), "two ends of one request"
+    assert {code for _, code in ends} == {"CANCELLED", "DEADLINE_EXCEEDED"}
+    faults = [line for line in log.splitlines() if re.search(r"Error at |INTERNAL|Traceback|^E\d{4}", line)]
+    assert faults == []
+
+
+def heard(server: TritonServer) -> bytes:
+    """The answer to one who stays."""
+    stream = GrpcStream(server, STAYING)
+    stream.finish()
+    assert stream.errors == []
+    return stream.audio
+
+
+@pytest.mark.soak
+def test_the_exact_limits(instance: Instance):
+    """A running stream is planned no more after two steps and 50 ms, a waiting one is gone after 200 ms."""
+    rng, step_s = random.Random(7), instance.step_s()
+    running_s, waiting_s, planned = [], [], []
+    for _ in range(60):
+        stream = GrpcStream(instance.server, LONG)
+        for _ in range(rng.randint(1, 4)):
+            stream.next_chunk()
+        time.sleep(rng.uniform(0, 0.1))
+        before = instance.status()["num_patches"]
+        stream.leave()
+        running_s.append(instance.wait_until_idle())
+        planned.append(instance.status()["num_patches"] - before)
+    full = [GrpcStream(instance.server, LONG) for _ in range(3)]
+    assert all(stream.next_chunk() for stream in full)
+    full_step_s = measured_step_s(instance)
+    for _ in range(30):
+        stream = GrpcStream(instance.server, LONG)
+        instance.wait_for(waiting=1)
+        time.sleep(rng.uniform(0, 0.2))
+        stream.leave()
+        waiting_s.append(instance.wait_for(waiting=0))
+    for stream in full:
+        stream.leave()
+    print(f"step {step_s:.4f} s, freed after {nearly_all(running_s):.4f} s and {max(planned)} patches")
+    print(f"step {full_step_s:.4f} s, gone from the queue after {nearly_all(waiting_s):.4f} s")
+    # In patches the limit always holds; in seconds, an operating system that gives the time to others is let off.
+    assert max(planned) <= NUM_IN_FLIGHT + math.ceil(RUNNING_POLL_S / step_s)
+    assert nearly_all(running_s) <= RUNNING_POLL_S + NUM_IN_FLIGHT * step_s + WIRE_S
+    assert nearly_all(waiting_s) <= CANCEL_POLL_S + NUM_IN_FLIGHT * full_step_s + WIRE_S
+
+
+def nearly_all(times_s: list[float]) -> float:
+    """What nine of ten stay below."""
+    return sorted(times_s)[len(times_s) * 9 // 10]
+
+
+def measured_step_s(instance: Instance) -> float:
+    before, start_s = instance.status()["num_steps"], time.monotonic()
+    time.sleep(1.0)
+    return (time.monotonic() - start_s) / (instance.status()["num_steps"] - before)

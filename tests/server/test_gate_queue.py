@@ -1,0 +1,170 @@
+"""While execute() blocks at the gate, Triton's own queue rules: its size, timeouts, priorities and cancels."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.server.instance import GENEROUS_S, Instance, logged_ends
+from tests.server.streams import LONG, GrpcStream
+from tests.server.wire import call, generate, generate_stream
+from tests.server_process import make_server, require_installation
+from voxcpm_client.server import find_repository
+
+pytestmark = pytest.mark.server
+QUEUE_SIZE = 4
+NUM_AHEAD = 1  # Triton takes the next request out of its queue while execute() still blocks with the one before
+SHORT = {**LONG, "max_length": 2}
+FULL = "Exceeds maximum queue size"
+SOON_S = 2.0
+ENDED_S = 5 * 2.0  # after the worker's death; five times the limit, on a shared machine
+SETTLED_S = 0.3
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    """One stream runs, one waits in the engine, one at the gate, and Triton's queue is short."""
+    require_installation(dict(os.environ))
+    folder = tmp_path_factory.mktemp("gate")
+    repository = folder / "models"
+    shutil.copytree(find_repository(), repository)
+    config = repository / "voxcpm" / "config.pbtxt"
+    shipped = config.read_text()
+    config.write_text(shipped.replace("max_queue_size: 256", f"max_queue_size: {QUEUE_SIZE}"))
+    assert config.read_text() != shipped
+    settings = {"VOXCPM_MAX_RUNNING": "1", "VOXCPM_MAX_WAITING": "1"}
+    server = make_server(folder / "tritonserver.log", repository=repository, **settings)
+    with server, Instance(server) as instance:
+        yield instance
+
+
+class Jam:
+    """An engine whose places are all taken, also the one at the gate and the one ahead of it."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self._streams: list[GrpcStream] = []
+        instance.wait_until_idle()
+        self._add()
+        assert self._streams[0].next_chunk()
+        self._add()
+        instance.wait_for(running=1, waiting=1)
+        for _ in range(1 + NUM_AHEAD):
+            self._add()
+            time.sleep(SETTLED_S)
+        self.num_prefills = instance.status()["num_prefills"]
+
+    def assert_holds(self) -> None:
+        """Nothing has moved since the jam began: what was answered was answered behind it."""
+        status = self.instance.status()
+        assert (status["running"], status["waiting"], status["num_prefills"]) == (1, 1, self.num_prefills)
+
+    def clear(self) -> None:
+        for stream in self._streams:
+            stream.leave()
+
+    def _add(self) -> None:
+        self._streams.append(GrpcStream(self.instance.server, LONG))
+
+
+@pytest.fixture
+def jam(instance: Instance) -> Iterator[Jam]:
+    jam = Jam(instance)
+    yield jam
+    jam.clear()
+    # Who has left may still be in Triton's queue, which hands on in order.
+    last_s = time.monotonic() + GENEROUS_S
+    while call(instance.server, max_length=1).errors and time.monotonic() < last_s:
+        time.sleep(SETTLED_S)
+    instance.wait_until_idle()
+
+
+def test_a_full_queue_refuses_in_tritons_words(jam: Jam):
+    server = jam.instance.server
+    with ExitStack() as queued:
+        for index in range(QUEUE_SIZE):
+            queued.callback(GrpcStream(server, LONG, f"queued-{index}").leave)
+        time.sleep(SETTLED_S)
+        start_s = time.monotonic()
+        over_grpc = GrpcStream(server, SHORT)
+        over_grpc.finish()
+        assert FULL in over_grpc.errors[0]
+        status, answer = generate(server, {**SHORT, "stream": False, "encoding": "base64"})
+        assert (status, FULL in answer["error"]) == (503, True)
+        status, (answer,) = generate_stream(server, {**SHORT, "encoding": "base64"})
+        assert (status, FULL in answer["error"]) == (503, True)
+        assert time.monotonic() - start_s < SOON_S
+        jam.assert_holds()
+
+
+def test_a_timeout_ends_the_waiting_in_the_queue(jam: Jam):
+    start_s = time.monotonic()
+    late = GrpcStream(jam.instance.server, SHORT, "late", timeout_us=200_000)
+    time.sleep(2 * SETTLED_S)
+    # Triton looks for late requests when it is woken by the next one.
+    GrpcStream(jam.instance.server, SHORT).leave()
+    late.finish()
+    assert "timeout" in late.errors[0].lower()
+    assert time.monotonic() - start_s < SOON_S
+    jam.assert_holds()
+
+
+def test_priorities_rule_and_equals_keep_their_order(jam: Jam):
+    names = {"low": 3, "first": 2, "second": 0, "high": 1}  # 0: the default, which is 2
+    streams = {name: GrpcStream(jam.instance.server, SHORT, name, priority) for name, priority in names.items()}
+    time.sleep(SETTLED_S)
+    jam.assert_holds()
+    ended: list[str] = []
+
+    def finish(name: str) -> None:
+        streams[name].finish()
+        ended.append(name)
+
+    readers = [threading.Thread(target=finish, args=[name]) for name in names]
+    for reader in readers:
+        reader.start()
+    jam.clear()
+    for reader in readers:
+        reader.join(60)
+    assert ended == ["high", "first", "second", "low"]
+    assert all(stream.errors == [] for stream in streams.values())
+
+
+def test_who_leaves_the_queue_never_reaches_the_model(jam: Jam):
+    server = jam.instance.server
+    # They count in the queue's size until Triton takes them out, as the one ahead may: a place is left for who stays.
+    leaving = [GrpcStream(server, LONG, f"leaving-{index}") for index in range(QUEUE_SIZE - 1 - NUM_AHEAD)]
+    time.sleep(SETTLED_S)
+    for stream in leaving:
+        stream.leave()
+    time.sleep(SETTLED_S)
+    staying = GrpcStream(server, SHORT, "staying")
+    jam.assert_holds()
+    jam.clear()
+    staying.finish()
+    assert staying.errors == []
+    jam.instance.wait_until_idle()
+    assert [end for index in range(QUEUE_SIZE) for end in logged_ends(server, f"leaving-{index}")] == []
+
+
+def test_a_dead_worker_opens_the_gate_and_all_behind_it_are_answered(jam: Jam):
+    """Also those in Triton's queue: none waits until the worker is back."""
+    server, status = jam.instance.server, jam.instance.status()
+    queued = [GrpcStream(server, SHORT, f"behind-{index}") for index in range(QUEUE_SIZE - NUM_AHEAD)]
+    time.sleep(SETTLED_S)
+    jam.assert_holds()
+    killed_s = time.monotonic()
+    os.kill(status["worker_pid"], signal.SIGKILL)
+    for stream in queued:
+        stream.finish()
+        assert "[NOT_READY]" in stream.errors[0]
+    assert time.monotonic() - killed_s < ENDED_S
+    assert not jam.instance.status()["ready"]
+    jam.instance.wait_for(ready=True)

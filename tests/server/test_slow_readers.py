@@ -1,0 +1,156 @@
+"""Callers who hardly read, and sends that do not return: nobody else notices, and little is held for them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.server.instance import Instance
+from tests.server.streams import LONG, GrpcStream, HttpStream, same_sound
+from tests.server.wire import call
+from tests.server_process import make_server, require_installation
+from voxcpm_client.server import TritonServer, find_repository
+from voxcpm_core.serving.sender_pool import NUM_THREADS
+
+pytestmark = pytest.mark.server
+NUM_NORMAL = 16
+FACTOR = 3  # a shared machine; the slow ones are also two rows more in every step
+SLOW_PATCHES = 100
+PATCH_BYTES = 7680 * 4 * 4 // 3  # of the demo checkpoint, as float32 in base64
+SLACK_BYTES = 32 << 20
+BLOCKING_MODEL = Path(__file__).parents[1] / "fixtures" / "blocking_sends.py"
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a normal reader got, and when."""
+
+    audio: bytes
+    times_s: tuple[float, ...]  # of the request, then of each chunk
+
+    @property
+    def longest_gap_s(self) -> float:
+        return max(b - a for a, b in zip(self.times_s[1:], self.times_s[2:], strict=False))
+
+    @property
+    def duration_s(self) -> float:
+        return self.times_s[-1] - self.times_s[0]
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    require_installation(dict(os.environ))
+    log_file = tmp_path_factory.mktemp("slow") / "tritonserver.log"
+    with make_server(log_file, VOXCPM_MAX_RUNNING="32") as server, Instance(server) as instance:
+        yield instance
+
+
+def hear(server: TritonServer, seed: int) -> Heard:
+    stream = GrpcStream(server, {**LONG, "max_length": 12, "seed": seed})
+    times_s = [time.monotonic()]
+    while stream.next_chunk():
+        times_s.append(time.monotonic())
+    assert stream.errors == []
+    stream.leave()
+    return Heard(stream.audio, tuple(times_s))
+
+
+def hear_all(server: TritonServer) -> list[Heard]:
+    with ThreadPoolExecutor(NUM_NORMAL) as readers:
+        return list(readers.map(lambda seed: hear(server, seed), range(NUM_NORMAL)))
+
+
+def resident_bytes(server: TritonServer) -> int:
+    """Of all processes of the server: tritonserver, its stub, the worker."""
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[2]) == server.pid:
+                found = re.search(r"VmRSS:\s+(\d+) kB", (stat.parent / "status").read_text())
+                total += int(found[1]) * 1024 if found else 0
+        except (OSError, ProcessLookupError):  # it ended meanwhile
+            continue
+    return total
+
+
+def test_readers_of_a_byte_a_second_change_nothing_for_others(instance: Instance):
+    server = instance.server
+    alone = [hear(server, seed).audio for seed in range(NUM_NORMAL)]
+    before = hear_all(server)
+    slow_inputs = {**LONG, "max_length": SLOW_PATCHES, "format": "pcm_f32le"}
+    held_before = resident_bytes(server)
+    over_http = HttpStream(server, slow_inputs)
+    over_grpc = GrpcStream(server, {**slow_inputs, "encoding": "base64"})
+    instance.wait_for(running=2)
+    stop = threading.Event()
+
+    def read_slowly() -> None:
+        while not stop.wait(1.0):
+            over_http.read_byte()
+
+    reader = threading.Thread(target=read_slowly)
+    reader.start()
+    beside = hear_all(server)
+    assert instance.status()["running"] == 2, "the slow ones were there all the time"
+    for mine, theirs in zip(beside, alone, strict=True):
+        assert same_sound(mine.audio, theirs)
+    assert max(each.duration_s for each in beside) <= FACTOR * max(each.duration_s for each in before)
+    assert max(each.longest_gap_s for each in beside) <= FACTOR * max(each.longest_gap_s for each in before)
+    # They are generated to their end, however little is read, and then hold memory alone, and no more than they are.
+    instance.wait_until_idle()
+    held = resident_bytes(server) - held_before
+    assert held <= 2 * 2 * SLOW_PATCHES * PATCH_BYTES + SLACK_BYTES
+    stop.set()
+    reader.join()
+    for slow in (over_http, over_grpc):
+        slow.leave()
+    assert call(server, max_length=1).errors == []
+
+
+@pytest.fixture
+def blocking(tmp_path: Path) -> Iterator[tuple[Instance, Path]]:
+    """A server whose sends to requests named `blocked-...` wait until a file exists, and that file."""
+    require_installation(dict(os.environ))
+    gate = tmp_path / "go on"
+    repository = tmp_path / "models"
+    shutil.copytree(find_repository(), repository)
+    model = repository / "voxcpm" / "1"
+    (model / "model.py").rename(model / "shipped.py")
+    shutil.copy(BLOCKING_MODEL, model / "model.py")
+    server = make_server(tmp_path / "log", repository=repository, TEST_BLOCKING_FILE=str(gate))
+    with server, Instance(server) as instance:
+        try:
+            yield instance, gate
+        finally:
+            gate.touch()
+
+
+def test_more_blocked_senders_than_the_pool_has_threads_stop_nobody(blocking: tuple[Instance, Path]):
+    instance, gate = blocking
+    server = instance.server
+    before = hear_all(server)
+    inputs = {**LONG, "max_length": 20}  # more steps than outputs fit in the memory shared with the worker
+    blocked = [GrpcStream(server, {**inputs, "seed": seed}, f"blocked-{seed}") for seed in range(NUM_THREADS + 1)]
+    instance.wait_for(num_prefills=instance.status()["num_prefills"] + len(blocked))
+    beside = hear_all(server)
+    for mine, theirs in zip(beside, before, strict=True):
+        assert same_sound(mine.audio, theirs.audio)
+    assert max(each.duration_s for each in beside) <= FACTOR * max(each.duration_s for each in before)
+    instance.wait_until_idle()
+    assert all(stream.num_chunks == 0 for stream in blocked)
+    gate.touch()
+    for seed, stream in enumerate(blocked):
+        stream.finish()
+        assert stream.errors == []
+        alone = GrpcStream(server, {**inputs, "seed": seed})
+        alone.finish()
+        assert same_sound(stream.audio, alone.audio), "nothing was lost, and in order"

@@ -1,0 +1,137 @@
+"""Loading, unloading and dying: what stays, what ends, and what is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.server.streams import LONG, GrpcStream, same_sound
+from tests.server.wire import GrpcCall, call
+from tests.server_process import make_server, require_installation
+from tests.soak.processes import Holding, holdings, shared_memory_kib
+from voxcpm_client.server import TritonServer, find_repository
+
+pytestmark = pytest.mark.server
+EXPLICIT = ("--model-control-mode=explicit", "--load-model=voxcpm")
+NUM_PATCHES = 60
+SHM_PREFIX = f"voxcpm_triton_shm_{os.getpid()}_"
+
+
+def family(server: TritonServer) -> list[Holding]:
+    return [each for each in holdings(server.pid) if each.role != "tritonserver"]
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float) -> None:
+    end_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end_s, f"not so after {limit_s} s"
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    """Ended; one that init has yet to reap counts."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def post(server: TritonServer, path: str) -> int:
+    connection = http.client.HTTPConnection(server.http_url, timeout=120)
+    try:
+        connection.request("POST", path, b"{}")
+        response = connection.getresponse()
+        response.read()
+        return response.status
+    finally:
+        connection.close()
+
+
+def one_long_stream(server: TritonServer) -> GrpcStream:
+    stream = GrpcStream(server, {**LONG, "max_length": NUM_PATCHES})
+    assert stream.next_chunk()
+    return stream
+
+
+def assert_complete(stream: GrpcStream) -> None:
+    stream.finish()
+    assert stream.errors == []
+    assert len(stream.audio) == NUM_PATCHES * 2 * 7680
+
+
+def test_unload_lets_a_stream_end_and_reload_leaves_nothing(start_server: Callable[..., TritonServer]):
+    of_others_kib = shared_memory_kib(SHM_PREFIX)
+    server = start_server(arguments=EXPLICIT)
+    loaded_kib = shared_memory_kib(SHM_PREFIX)
+    for _ in range(2):
+        stream = one_long_stream(server)
+        assert post(server, "/v2/repository/models/voxcpm/unload") == 200
+        refused = call(server, max_length=1)
+        assert refused.errors
+        assert_complete(stream)
+        wait_until(lambda: not family(server), 10)
+        assert shared_memory_kib(SHM_PREFIX) == of_others_kib
+        assert post(server, "/v2/repository/models/voxcpm/load") == 200
+        assert call(server, max_length=1).errors == []
+        assert sorted({each.role for each in family(server)}) == ["decoder", "stub", "worker"]
+        assert shared_memory_kib(SHM_PREFIX) <= loaded_kib
+
+
+def test_sigterm_lets_a_stream_end(start_server: Callable[..., TritonServer]):
+    server = start_server(arguments=("--exit-timeout-secs=60",))
+    stream = one_long_stream(server)
+    os.kill(server.pid, signal.SIGTERM)
+    assert_complete(stream)
+    with contextlib.suppress(ConnectionError):  # HTTP is closed at once
+        assert post(server, "/v2/health/ready") != 200
+    wait_until(lambda: server.exit_code() is not None, 65)
+    assert server.exit_code() == 0
+
+
+def test_a_killed_server_takes_its_family_along(tmp_path: Path):
+    require_installation(dict(os.environ))
+    server = make_server(tmp_path / "log")
+    try:
+        server.start()
+        server.wait_until_ready(timeout_s=120)
+        left = family(server)
+        assert {"stub", "worker", "decoder"} == {each.role for each in left}
+        os.kill(server.pid, signal.SIGKILL)
+        os.waitpid(server.pid, 0)  # as its parent does; a stub takes one that is not reaped for alive
+        wait_until(lambda: all(is_gone(each.pid) for each in left), 10)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            server.stop(grace_s=0)
+
+
+def test_a_killed_stub(start_server: Callable[..., TritonServer]):
+    """Triton 2.51 does not start it again, and says that it is ready; what the stub started ends."""
+    server = start_server()
+    left = family(server)
+    (stub,) = [each for each in left if each.role == "stub"]
+    os.kill(stub.pid, signal.SIGKILL)
+    wait_until(lambda: all(is_gone(each.pid) for each in left), 10)
+    (error,) = call(server, max_length=1).errors
+    assert "is not healthy" in error
+    assert server.is_ready()
+
+
+def test_another_name_and_two_instances(start_server: Callable[..., TritonServer], tmp_path: Path):
+    shutil.copytree(find_repository() / "voxcpm", tmp_path / "models" / "speech")
+    config = tmp_path / "models" / "speech" / "config.pbtxt"
+    text = config.read_text().replace('name: "voxcpm"\n', "", 1)
+    config.write_text(text + "instance_group [ { count: 2 kind: KIND_CPU } ]\n")
+    server = start_server(repository=tmp_path / "models")
+    assert [each.role for each in family(server)].count("worker") == 2
+    inputs = {"target_text": "One of four.", "max_length": 4, "min_length": 4, "seed": 3}
+    answers = [each.finish() for each in [GrpcCall(server, inputs, model="speech") for _ in range(4)]]
+    assert [answer.errors for answer in answers] == [[]] * 4
+    assert all(same_sound(answer.audio, answers[0].audio) for answer in answers)

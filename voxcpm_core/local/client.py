@@ -1,0 +1,67 @@
+"""Finding the engine instances of a model on this host, and asking them."""
+
+from __future__ import annotations
+
+import json
+import socket
+from types import TracebackType
+from typing import Any
+
+from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.local.folder import digest, own_folder
+
+
+class LocalClient:
+    """A connection to one instance, for one thread. Raises OSError where the instance has ended or is silent."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lines = connection.makefile("rb")
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        """The result of an operation; raises RequestError with the instance's code, or OSError."""
+        self._connection.sendall(json.dumps({"op": op, **fields}).encode() + b"\n")
+        line = self._lines.readline()
+        if not line.endswith(b"\n"):
+            raise ConnectionError("the instance has ended")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RequestError(ErrorCode(answer["error"]["code"]), answer["error"]["message"])
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def close(self) -> None:
+        self._lines.close()
+        self._connection.close()
+
+    def __enter__(self) -> LocalClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def connect_instances(model: str, server_pid: int, timeout_s: float = 5.0) -> list[LocalClient]:
+    """A connection to every living instance of `model` in the tritonserver with that process id; none is no error.
+
+    `timeout_s` bounds each answer. Raises ProcessLookupError without such a process, and PermissionError where the
+    folder is not this user's alone.
+    """
+    clients: list[LocalClient] = []
+    try:
+        with own_folder(server_pid, create=False) as folder:
+            for path in sorted(folder.glob(f"{digest(model)}-*")):
+                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                connection.settimeout(timeout_s)
+                try:
+                    connection.connect(str(path))
+                except (ConnectionRefusedError, FileNotFoundError):
+                    connection.close()
+                    path.unlink(missing_ok=True)  # its process was killed
+                else:
+                    clients.append(LocalClient(connection))
+    except FileNotFoundError:  # no instance has been started yet
+        return []
+    return clients
