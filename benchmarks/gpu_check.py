@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.gpu_faults import check_faults
 from tests.engine.harness import CPU, SMALL, Harness, Received
 from tests.engine.requests import crowd
 from voxcpm_core.checkpoint.random_init import make_checkpoint
@@ -165,6 +166,7 @@ def main() -> int:
     report = Report()
     with tempfile.TemporaryDirectory() as scratch:
         check_noise(report)
+        check_faults(report.check)
         for generation in RELEASES:
             check_laws(report, generation, Path(scratch))
         for generation in arguments.sizes:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.engine.harness import SMALL, Harness
 from tests.engine.requests import crowd
-from tests.worker.streams import ENDLESS, GENEROUS_S, submit
+from tests.worker.streams import ENDLESS, GENEROUS_S, submit, wait_until
 from voxcpm_core.engine import ThreadedEngine
 from voxcpm_core.errors import RequestError
 
@@ -47,6 +47,18 @@ def test_a_fault_of_the_loop_itself_answers_everybody(engine, monkeypatch):
     assert late.has_ended.wait(GENEROUS_S)
     assert running.error_code == "INTERNAL"
     assert late.error_code in ("INTERNAL", "NOT_READY")
+
+
+def test_a_lost_device_ends_everybody_and_the_engine(engine, monkeypatch):
+    """After a fault that CUDA does not survive no later step can succeed, so none is tried."""
+    _, running = submit(engine, ENDLESS)
+    assert running.has_patch.wait(GENEROUS_S)
+    runner = engine._loop.core.runner
+    monkeypatch.setattr(runner, "require_device", lambda: 1 / 0)
+    monkeypatch.setattr(runner, "collect", lambda step: 1 / 0)
+    assert running.has_ended.wait(GENEROUS_S)
+    assert running.error_code == "INTERNAL"
+    wait_until(lambda: not engine.is_ready)
 
 
 def test_close_ends_what_runs_and_refuses_what_comes(engine):
