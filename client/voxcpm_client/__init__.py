@@ -3,7 +3,8 @@
 from voxcpm_client import errors
 from voxcpm_client.client import Client
 from voxcpm_client.errors import VoxError
-from voxcpm_client.functions import astream, asynthesize, stream, synthesize
+from voxcpm_client.functions import astream, astream_text, asynthesize, stream, stream_text, synthesize
+from voxcpm_client.playback import play
 from voxcpm_client.types import Chunk, Speech, SpeechOptions
 
 __all__ = [
@@ -13,8 +14,11 @@ __all__ = [
     "SpeechOptions",
     "VoxError",
     "astream",
+    "astream_text",
     "asynthesize",
     "errors",
+    "play",
     "stream",
+    "stream_text",
     "synthesize",
 ]

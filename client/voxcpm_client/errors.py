@@ -77,9 +77,15 @@ class Draining(VoxError):
 
 
 class NotReady(VoxError):
-    """The model is loading, restarting or not loaded."""
+    """The model is loading, restarting or unloaded."""
 
     code = "NOT_READY"
+
+
+class UnknownModel(NotReady):
+    """No model of that name lies in the server's repository."""
+
+    code = "UNKNOWN_MODEL"
 
 
 class Cancelled(VoxError):
@@ -92,16 +98,34 @@ class DeadlineExceeded(VoxError):
     code = "DEADLINE_EXCEEDED"
 
 
+class QueueTimeout(DeadlineExceeded):
+    """The request's time was over while it still waited in Triton's queue."""
+
+    code = "QUEUE_TIMEOUT"
+
+
 class InternalError(VoxError):
     """A fault inside the server."""
 
     code = "INTERNAL"
 
 
+class StubUnhealthy(InternalError):
+    """The server's Python process has died; Triton does not start it again, so the server has to be restarted."""
+
+    code = "STUB_UNHEALTHY"
+
+
 class ServerUnavailable(VoxError):
-    """No server answers at the address, or the connection broke."""
+    """No server answers at the address."""
 
     code = "UNAVAILABLE"
+
+
+class ConnectionLost(ServerUnavailable):
+    """The connection broke after chunks had come."""
+
+    code = "CONNECTION_LOST"
 
 
 class InvalidUrl(VoxError, ValueError):
@@ -122,45 +146,7 @@ class StreamBroken(VoxError):
     code = "STREAM_BROKEN"
 
 
-URL_HINT = "url is the server's gRPC address, host:port, usually with port 8001"
+class NoPlayer(VoxError):
+    """Nothing here can play sound, or what should play it failed; the message says what helps."""
 
-_BY_CODE: dict[str, type[VoxError]] = {
-    kind.code: kind
-    for kind in (
-        InvalidText, InvalidAudio, InvalidLatents, InvalidParameter, ConflictingInputs, TooLarge, UnknownVoice,
-        UnknownLora, AlreadyExists, Forbidden, Overloaded, Draining, NotReady, Cancelled, DeadlineExceeded,
-        InternalError,
-    )
-}  # fmt: skip
-
-_BY_TRITON_TEXT: tuple[tuple[str, type[VoxError]], ...] = (
-    ("Exceeds maximum queue size", Overloaded),
-    ("Request timeout expired", DeadlineExceeded),
-    ("Request for unknown model", NotReady),
-    ("has no available versions", NotReady),
-)
-
-
-def error_from_message(message: str) -> VoxError:
-    """The exception for an error text of the server: `[CODE] ...`, or one of Triton's own that are known."""
-    found = re.search(r"\[([A-Z_]+)\] ", message)
-    if found:
-        code = found.group(1)
-        return _BY_CODE.get(code, VoxError)(message, code)
-    for text, kind in _BY_TRITON_TEXT:
-        if text in message:
-            return kind(message)
-    return VoxError(message)
-
-
-def error_from_status(status: str, details: str, url: str, num_chunks: int) -> VoxError:
-    """The exception for a gRPC call that ended with the status named `status` after `num_chunks` chunks."""
-    if status == "UNAVAILABLE" and num_chunks:
-        return ServerUnavailable(f"the connection to {url} was lost after {num_chunks} chunks: {details}")
-    if status == "UNAVAILABLE":
-        return ServerUnavailable(f"no answer from a Triton server at {url}: {details}; {URL_HINT}")
-    if status == "DEADLINE_EXCEEDED":
-        return DeadlineExceeded("the request was not done within timeout_s")
-    if status == "CANCELLED":
-        return Cancelled("the stream was cancelled")
-    return error_from_message(details or status)
+    code = "NO_PLAYER"

@@ -6,27 +6,28 @@ from typing import Any
 
 from tritonclient.grpc import InferResult, service_pb2
 
-from voxcpm_client.errors import StreamBroken, VoxError, error_from_message
+from voxcpm_client.error_texts import error_from_message
+from voxcpm_client.errors import StreamBroken, VoxError
 from voxcpm_client.types import Chunk
 
 
 class StreamReader:
     """Takes the responses of one request in order; `close` when the stream has ended.
 
-    An error of the server is kept until then: it ends the stream anyway, and a call that is cancelled while the server
-    completes it can stay behind in old servers (2.51) and block the unloading of the model.
+    An error of the server is kept in `error` until then: it ends the stream anyway, and a call that is cancelled while
+    the server completes it can stay behind in old servers (2.51) and block the unloading of the model.
     """
 
     def __init__(self) -> None:
-        self._error: VoxError | None = None
-        self._next_index = 0
+        self.error: VoxError | None = None
+        self.num_chunks = 0
         self._saw_last = False
 
     def feed(self, response: service_pb2.ModelStreamInferResponse) -> Chunk | None:
         """The chunk in a response; None for an error and for a bare FINAL. Raises StreamBroken for a wrong chunk."""
         if response.error_message:
-            self._error = self._error or error_from_message(response.error_message)
-        if self._error is not None or not response.infer_response.outputs:
+            self.error = self.error or error_from_message(response.error_message)
+        if self.error is not None or not response.infer_response.outputs:
             return None
         chunk = _chunk(InferResult(response.infer_response))
         self._check(chunk)
@@ -34,17 +35,17 @@ class StreamReader:
 
     def close(self) -> None:
         """Say that no response will follow. Raises the server's error, or StreamBroken without a last chunk."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         if not self._saw_last:
-            raise StreamBroken(f"the stream ended after {self._next_index} chunks, before its last one")
+            raise StreamBroken(f"the stream ended after {self.num_chunks} chunks, before its last one")
 
     def _check(self, chunk: Chunk) -> None:
         if self._saw_last:
             raise StreamBroken(f"chunk {chunk.index} came after the last one")
-        if chunk.index != self._next_index:
-            raise StreamBroken(f"chunk {chunk.index} came where chunk {self._next_index} was due")
-        self._next_index += 1
+        if chunk.index != self.num_chunks:
+            raise StreamBroken(f"chunk {chunk.index} came where chunk {self.num_chunks} was due")
+        self.num_chunks += 1
         self._saw_last = chunk.is_last
 
 

@@ -16,29 +16,31 @@ DEFAULT_FORMAT = "pcm_s16le"
 WHOLE_FORMATS = ("flac", "opus")  # the server gives them as one answer only
 
 
-def build_request(
-    model: str, text: str, request_id: str, timeout_s: float | None, options: Mapping[str, Any]
-) -> service_pb2.ModelInferRequest:
+def build_request(model: str, text: str, request_id: str, options: Mapping[str, Any]) -> service_pb2.ModelInferRequest:
     """The request for one utterance.
 
-    `timeout_s` bounds the time in Triton's queue. Raises TypeError for an unknown option and for a text that is no str,
+    Raises TypeError for an unknown option and for a text that is no str,
     InvalidParameter for a value that its type cannot hold, InvalidText for a text with lone surrogates and OSError for
     an audio file that cannot be read.
     """
     _utf8("request_id", request_id)
     request = service_pb2.ModelInferRequest(model_name=model, id=request_id)
     request.parameters["triton_enable_empty_final_response"].bool_param = True
-    if timeout_s is not None:
-        request.parameters["timeout"].int64_param = round(timeout_s * 1e6)
     _add_text(request, "target_text", text)
     for name, value in options.items():
         if name not in _ADDERS:
             raise TypeError(f"unknown option {name!r}; known: {', '.join(sorted(_ADDERS))}")
         if value is not None:
             _ADDERS[name](request, name, value)
-    if options.get("format") in WHOLE_FORMATS:
+    if options.get("format") in WHOLE_FORMATS or options.get("retry_badcase"):
         _bool(request, "stream", False)
     return request
+
+
+def limit_queue_time(request: service_pb2.ModelInferRequest, timeout_s: float | None) -> None:
+    """Bound the time in Triton's queue; None leaves the server's own bound."""
+    if timeout_s is not None:
+        request.parameters["timeout"].int64_param = max(1, round(timeout_s * 1e6))
 
 
 def _add(request: service_pb2.ModelInferRequest, name: str, datatype: str, shape: list[int], raw: bytes) -> None:
@@ -109,6 +111,8 @@ _ADDERS: dict[str, Callable[[service_pb2.ModelInferRequest, str, Any], None]] = 
     "max_length": _int32,
     "length_cap": _bool,
     "ignore_stop": _bool,
+    "retry_badcase": _bool,
+    "normalize": _bool,
     "seed": _scalar("INT64", "<q"),
     "return_latents": _bool,
 }

@@ -20,14 +20,21 @@ class SpeechCollector:
         self._keep_audio = keep_audio
         self._started_s = time.perf_counter()
         self._first_audio_s: float | None = None
+        self._played_until_s = 0.0  # when a player that started at the first chunk has nothing left
+        self._num_underruns = 0
         self._audio: list[bytes] = []
         self._latents: list[FloatArray] = []
         self._last: Chunk | None = None
         self.num_samples = 0
 
     def add(self, chunk: Chunk) -> None:
+        now_s = time.perf_counter()
         if self._first_audio_s is None and chunk.audio:
-            self._first_audio_s = time.perf_counter()
+            self._first_audio_s = self._played_until_s = now_s
+        if now_s > self._played_until_s and self._first_audio_s is not None and chunk.num_samples:
+            self._num_underruns += 1
+            self._played_until_s = now_s
+        self._played_until_s += chunk.duration_s
         if self._keep_audio:
             self._audio.append(chunk.audio)
         if chunk.latents is not None:
@@ -52,5 +59,6 @@ class SpeechCollector:
             request_id=last.request_id,
             latents=np.concatenate(self._latents) if self._latents else None,
             ttfa_ms=(self._first_audio_s - self._started_s) * 1000,
+            num_underruns=self._num_underruns,
             wall_ms=(ended_s - self._started_s) * 1000,
         )

@@ -16,9 +16,10 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from voxcpm_client.errors import URL_HINT, GapTimeout, InvalidUrl, error_from_status
-
-_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+from voxcpm_client.cancellation import Cancellation
+from voxcpm_client.channels import Channels
+from voxcpm_client.error_texts import URL_HINT, error_from_status
+from voxcpm_client.errors import GapTimeout, InvalidUrl
 
 
 def check_url(url: str) -> None:
@@ -29,18 +30,23 @@ def check_url(url: str) -> None:
 
 
 def read_responses(
-    url: str, request: service_pb2.ModelInferRequest, timeout_s: float | None, gap_timeout_s: float | None
+    channels: Channels,
+    url: str,
+    request: service_pb2.ModelInferRequest,
+    timeout_s: float | None,
+    gap_timeout_s: float | None,
+    cancellation: Cancellation,
 ) -> Generator[service_pb2.ModelStreamInferResponse, None, None]:
     """Send `request` and yield its responses. `gap_timeout_s` bounds the wait after the first one."""
-    with grpc.insecure_channel(url, _OPTIONS) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        call = stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
-        inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        pump = threading.Thread(target=_pump, args=(call, inbox), name="voxcpm-client", daemon=True)
-        pump.start()
-        gap_s = None
-        num_chunks = 0
-        try:
+    stub = service_pb2_grpc.GRPCInferenceServiceStub(channels.blocking(url))
+    call = stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
+    inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    pump = threading.Thread(target=_pump, args=(call, inbox), name="voxcpm-client", daemon=True)
+    pump.start()
+    gap_s = None
+    num_chunks = 0
+    try:
+        with cancellation.covering(call):
             while True:
                 response = inbox.get(timeout=gap_s)
                 if response is None:
@@ -50,11 +56,10 @@ def read_responses(
                 yield response
                 gap_s = gap_timeout_s
                 num_chunks += 1
-        except queue.Empty:
-            raise _gap(gap_timeout_s) from None
-        finally:
-            call.cancel()
-            pump.join()
+    except queue.Empty:
+        raise _gap(gap_timeout_s) from None
+    finally:
+        pump.join()
 
 
 def _pump(call: Any, inbox: queue.SimpleQueue[Any]) -> None:
@@ -69,28 +74,31 @@ def _pump(call: Any, inbox: queue.SimpleQueue[Any]) -> None:
 
 
 async def aread_responses(
-    url: str, request: service_pb2.ModelInferRequest, timeout_s: float | None, gap_timeout_s: float | None
+    channels: Channels,
+    url: str,
+    request: service_pb2.ModelInferRequest,
+    timeout_s: float | None,
+    gap_timeout_s: float | None,
 ) -> AsyncGenerator[service_pb2.ModelStreamInferResponse, None]:
     """`read_responses` for asyncio."""
-    async with grpc.aio.insecure_channel(url, _OPTIONS) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        call = stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
-        gap_s = None
-        num_chunks = 0
-        try:
-            while True:
-                response = await asyncio.wait_for(call.read(), gap_s)
-                if response is grpc.aio.EOF:
-                    return
-                yield response
-                gap_s = gap_timeout_s
-                num_chunks += 1
-        except asyncio.TimeoutError:
-            raise _gap(gap_timeout_s) from None
-        except grpc.aio.AioRpcError as error:
-            raise error_from_status(error.code().name, error.details() or "", url, num_chunks) from None
-        finally:
-            call.cancel()
+    stub = service_pb2_grpc.GRPCInferenceServiceStub(channels.of_this_loop(url))
+    call = stub.ModelStreamInfer(iter([request]), timeout=timeout_s)
+    gap_s = None
+    num_chunks = 0
+    try:
+        while True:
+            response = await asyncio.wait_for(call.read(), gap_s)
+            if response is grpc.aio.EOF:
+                return
+            yield response
+            gap_s = gap_timeout_s
+            num_chunks += 1
+    except asyncio.TimeoutError:
+        raise _gap(gap_timeout_s) from None
+    except grpc.aio.AioRpcError as error:
+        raise error_from_status(error.code().name, error.details() or "", url, num_chunks) from None
+    finally:
+        call.cancel()
 
 
 def _gap(gap_timeout_s: float | None) -> GapTimeout:

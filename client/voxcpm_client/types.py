@@ -32,6 +32,8 @@ class SpeechOptions(TypedDict, total=False):
     max_length: int | None  # patches
     length_cap: bool | None  # default True: end at 6 * tokens + 10 patches
     ignore_stop: bool | None
+    retry_badcase: bool | None  # once more where the length cap was met; the utterance comes as a single chunk
+    normalize: bool | None  # numbers and symbols as words, where the server has the libraries
     seed: int | None  # drawn by the server when absent, and returned
     return_latents: bool | None
 
@@ -68,6 +70,7 @@ class Speech:
     request_id: str
     latents: FloatArray | None  # [frames, feat_dim]
     ttfa_ms: float  # from sending the request to the first audio byte
+    num_underruns: int  # moments when a player that started at the first chunk had nothing to play
     wall_ms: float  # from sending the request to the end of the stream
 
     @property

@@ -11,6 +11,16 @@ _RIFF_SIZE_AT = 4
 _HEADER_BYTES = 4096  # the data chunk's header lies within
 
 
+def wav_header(sample_rate: int) -> bytes:
+    """The header of a stream of 16-bit mono samples, with unknown sizes."""
+    layout = (1, 1, sample_rate, 2 * sample_rate, 2, 16)
+    return (
+        struct.pack("<4sI4s4sI", b"RIFF", _UNKNOWN, b"WAVE", b"fmt ", 16)
+        + struct.pack("<HHIIHH", *layout)
+        + struct.pack("<4sI", b"data", _UNKNOWN)
+    )
+
+
 def fill_in_sizes(file: BinaryIO) -> None:
     """Replace the unknown sizes of the wav file in `file`, opened for reading and writing; exact ones stay."""
     file.seek(0)

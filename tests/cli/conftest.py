@@ -23,10 +23,12 @@ def environment(**extra: str) -> dict[str, str]:
 
 @pytest.fixture
 def cli() -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """`cli("say", ...)` runs `voxcpm-triton say ...` to its end."""
+    """`cli("say", ...)` runs `voxcpm-triton say ...` to its end; `given` is its standard input."""
 
-    def run(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    def run(*arguments: str | Path, given: bytes = b"", **extra: str) -> subprocess.CompletedProcess[bytes]:
         command = [*COMMAND, *map(str, arguments)]
-        return subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, timeout=LIMIT_S)
+        return subprocess.run(
+            command, env=environment(**extra), cwd=ROOT, input=given, capture_output=True, timeout=LIMIT_S
+        )
 
     return run

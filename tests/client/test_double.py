@@ -10,18 +10,19 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.client.cancellations import num_cancelled, wait_for_cancelled
 from tests.server_process import DOUBLE_REPOSITORY
 from voxcpm_client import Chunk, Client, VoxError, asynthesize, errors, stream, synthesize
 from voxcpm_client.server import TritonServer
 
 pytestmark = pytest.mark.server
 
-CANCEL_LIMIT_S = 5.0
 
 
 @pytest.fixture
@@ -45,23 +46,12 @@ Collect = Callable[..., list[Chunk]]
 both = pytest.mark.parametrize("collect", [_collect, _collect_in_loop], ids=["sync", "async"])
 
 
-def _cancelled(client: Client) -> int:
-    return int(client.synthesize("count cancelled").audio)
-
-
-def _wait_for_cancelled(client: Client, count: int) -> None:
-    deadline_s = time.monotonic() + CANCEL_LIMIT_S
-    while _cancelled(client) < count:
-        assert time.monotonic() < deadline_s, "the server saw no cancellation"
-        time.sleep(0.05)
-
-
 @both
 def test_sends_only_what_was_given(client: Client, collect: Collect) -> None:
     chunks = collect(client, "echo", seed=3, prompt_text=None)
     received = json.loads(chunks[0].audio)
+    assert received.pop("timeout_us") == pytest.approx(30_000_000, rel=0.01)
     assert received == {
-        "timeout_us": 30_000_000,
         "target_text": ["object", [1], [b"echo".hex()]],
         "seed": ["int64", [1], [3]],
     }
@@ -75,11 +65,11 @@ def test_every_input_arrives_with_its_type(client: Client, tmp_path: Any) -> Non
         prompt_latents=latents.T, reference_audio=tmp_path / "voice.wav", reference_latents=latents, cfg_value=1.5,
         temperature=0.25, sample_rate=24000, deadline_ms=5000,
         inference_timesteps=12, min_length=1, max_length=9, length_cap=False, ignore_stop=True, seed=-(2**40),
-        return_latents=True,
+        return_latents=True, normalize=True, retry_badcase=True,
     )  # fmt: skip
     received = json.loads(chunks[0].audio)
+    del received["timeout_us"]
     assert received == {
-        "timeout_us": 30_000_000,
         "target_text": ["object", [1], [b"echo".hex()]],
         "format": ["object", [1], [b"mp3".hex()]],
         "bitrate": ["int32", [1], [96]],
@@ -99,6 +89,9 @@ def test_every_input_arrives_with_its_type(client: Client, tmp_path: Any) -> Non
         "ignore_stop": ["bool", [1], [True]],
         "seed": ["int64", [1], [-(2**40)]],
         "return_latents": ["bool", [1], [True]],
+        "normalize": ["bool", [1], [True]],
+        "retry_badcase": ["bool", [1], [True]],
+        "stream": ["bool", [1], [False]],
     }
 
 
@@ -145,11 +138,11 @@ def test_failures_are_typed(client: Client, collect: Collect, text: str, kind: t
 
 @both
 def test_gap_timeout_and_its_cancellation(client: Client, collect: Collect) -> None:
-    before = _cancelled(client)
+    before = num_cancelled(client)
     impatient = Client(url=client.url, model="double", gap_timeout_s=0.3)
     with pytest.raises(errors.GapTimeout, match=r"no chunk for 0\.3 s"):
         collect(impatient, "silence")
-    _wait_for_cancelled(client, before + 1)
+    wait_for_cancelled(client, before + 1)
 
 
 def test_the_first_chunk_may_be_late(double_server: TritonServer) -> None:
@@ -165,16 +158,16 @@ def test_deadline(double_server: TritonServer, collect: Collect) -> None:
 
 
 def test_closing_the_iterator_cancels(client: Client) -> None:
-    before, threads = _cancelled(client), threading.active_count()
+    before, threads = num_cancelled(client), threading.active_count()
     chunks = client.stream("silence")
     next(chunks)
     chunks.close()
-    _wait_for_cancelled(client, before + 1)
+    wait_for_cancelled(client, before + 1)
     assert threading.active_count() <= threads
 
 
 def test_closing_the_asynchronous_iterator_cancels(client: Client) -> None:
-    before = _cancelled(client)
+    before = num_cancelled(client)
 
     async def leave_early() -> None:
         async with aclosing(client.astream("silence")) as chunks:
@@ -182,11 +175,11 @@ def test_closing_the_asynchronous_iterator_cancels(client: Client) -> None:
                 return
 
     asyncio.run(leave_early())
-    _wait_for_cancelled(client, before + 1)
+    wait_for_cancelled(client, before + 1)
 
 
 def test_cancelling_the_task_cancels(client: Client) -> None:
-    before = _cancelled(client)
+    before = num_cancelled(client)
 
     async def cancel() -> None:
         task = asyncio.create_task(client.asynthesize("silence"))
@@ -196,7 +189,7 @@ def test_cancelling_the_task_cancels(client: Client) -> None:
             await task
 
     asyncio.run(cancel())
-    _wait_for_cancelled(client, before + 1)
+    wait_for_cancelled(client, before + 1)
 
 
 def test_cancelled_streams_leave_no_threads(client: Client) -> None:
@@ -206,6 +199,13 @@ def test_cancelled_streams_leave_no_threads(client: Client) -> None:
         next(chunks)
         chunks.close()
     assert threading.active_count() <= threads
+
+
+@both
+def test_the_server_s_error_wins_over_what_follows_it(client: Client, collect: Collect) -> None:
+    impatient = Client(url=client.url, model="double", gap_timeout_s=0.3)
+    with pytest.raises(errors.InvalidText, match="empty"):
+        collect(impatient, "error and silence: [INVALID_TEXT] request r: empty")
 
 
 def test_many_streams_of_one_client(client: Client) -> None:
@@ -218,7 +218,7 @@ def test_many_streams_of_one_client(client: Client) -> None:
 
 @both
 def test_unknown_model_is_not_ready(double_server: TritonServer, collect: Collect) -> None:
-    with pytest.raises(errors.NotReady, match="nowhere"):
+    with pytest.raises(errors.UnknownModel, match="nowhere"):
         collect(Client(url=double_server.grpc_url, model="nowhere"), "hello")
 
 
@@ -237,19 +237,38 @@ def test_http_port(double_server: TritonServer, collect: Collect) -> None:
 def test_a_server_that_dies_in_the_middle(start_server: Callable[..., TritonServer]) -> None:
     server = start_server(repository=DOUBLE_REPOSITORY)
     client = Client(url=server.grpc_url, model="double")
+    failing = client.stream("late error and silence: [INTERNAL] request r: a fault")
+    next(failing)
 
     async def kill_in_the_middle() -> None:
         async with aclosing(client.astream("silence")) as chunks:
             await anext(chunks)
             os.killpg(server.pid, signal.SIGKILL)
-            with pytest.raises(errors.ServerUnavailable, match="was lost after 1 chunks"):
+            with pytest.raises(errors.ConnectionLost, match="was lost after 1 chunks"):
                 await anext(chunks)
 
     chunks = client.stream("silence")
     next(chunks)
     asyncio.run(kill_in_the_middle())
-    with pytest.raises(errors.ServerUnavailable, match="was lost after 1 chunks"):
+    with pytest.raises(errors.ConnectionLost, match="was lost after 1 chunks"):
         next(chunks)
+    with pytest.raises(errors.InternalError, match="a fault"):
+        next(failing)
+
+
+def test_a_dead_stub(start_server: Callable[..., TritonServer]) -> None:
+    server = start_server(repository=DOUBLE_REPOSITORY)
+    client = Client(url=server.grpc_url, model="double", gap_timeout_s=1)
+    chunks = client.stream("silence")
+    next(chunks)
+    time.sleep(0.5)  # past the end of execute(), whose request would get an error
+    for stub in Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split():
+        os.kill(int(stub), signal.SIGKILL)
+    with pytest.raises(errors.GapTimeout):
+        next(chunks)
+    with pytest.raises(errors.StubUnhealthy):
+        client.synthesize("latents")
+    os.killpg(server.pid, signal.SIGKILL)  # it would wait for the lost stream
 
 
 def test_full_queue_is_overloaded(start_server: Callable[..., TritonServer]) -> None:
@@ -259,8 +278,8 @@ def test_full_queue_is_overloaded(start_server: Callable[..., TritonServer]) -> 
 
 
 async def _overload(url: str) -> None:
-    client = Client(url=url, model="double", timeout_s=30)
-    requests = [asyncio.create_task(client.asynthesize("block the queue")) for _ in range(6)]
+    client = Client(url=url, model="double", timeout_s=30, retries=0)
+    requests = [asyncio.create_task(client.asynthesize("block the queue")) for _ in range(16)]
     try:
         await asyncio.gather(*requests)
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from voxcpm_client import Client, errors
-from voxcpm_client.errors import error_from_message, error_from_status
+from voxcpm_client.error_texts import error_from_message, error_from_status
 
 CODES = {
     "INVALID_TEXT": errors.InvalidText,
@@ -41,21 +41,64 @@ def test_codes_of_the_engine_are_covered() -> None:
     assert {code.value for code in ErrorCode} <= set(CODES)
 
 
-def test_code_inside_an_ensemble_message() -> None:
-    assert type(error_from_message("in ensemble 'voxcpm_mp3', [TOO_LARGE] request r: text")) is errors.TooLarge
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "in ensemble 'voxcpm_mp3', ",
+        "in ensemble 'outer', in ensemble 'inner', ",
+        "[request id: r1] ",
+        "[request id: <id_unknown>] ",
+        "Failed to process the request(s) for model instance 'voxcpm_0_0', message: ",
+    ],
+)
+def test_a_code_behind_what_triton_writes_before(prefix: str) -> None:
+    assert type(error_from_message(f"{prefix}[TOO_LARGE] request r: text")) is errors.TooLarge
+    assert type(error_from_message(f"{prefix}Exceeds maximum queue size")) is errors.Overloaded
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "unexpected inference input '[INTERNAL] ' for model 'voxcpm'",
+        "what [TOO_LARGE] request r: text",
+        " [TOO_LARGE] request r: text",
+        "[TOO_LARGE]",
+        "failed to parse 'Exceeds maximum queue size'",
+        "no such thing as Stub process 'x' is not healthy",
+    ],
+)
+def test_words_inside_a_message_are_no_code(message: str) -> None:
+    error = error_from_message(message)
+    assert (type(error), error.code) == (errors.VoxError, "")
+
+
+def test_a_code_wins_over_what_its_message_quotes() -> None:
+    message = "[INVALID_PARAMETER] request r: format: got '[INTERNAL] Exceeds maximum queue size'"
+    assert type(error_from_message(message)) is errors.InvalidParameter
 
 
 @pytest.mark.parametrize(
     ("message", "kind"),
     [
-        ("Exceeds maximum queue size", errors.Overloaded),
-        ("Request timeout expired", errors.DeadlineExceeded),
-        ("Request for unknown model: 'x' is not found", errors.NotReady),
+        ("[request id: r] Exceeds maximum queue size", errors.Overloaded),
+        ("Request timeout expired", errors.QueueTimeout),
+        ("Request for unknown model: 'x' is not found", errors.UnknownModel),
         ("Request for unknown model: 'x' has no available versions", errors.NotReady),
+        ("Request for unknown model: 'x' version 3 is not at ready state", errors.NotReady),
+        ("Stub process 'voxcpm_0_0' is not healthy.", errors.StubUnhealthy),
     ],
 )
 def test_known_texts_of_triton(message: str, kind: type[errors.VoxError]) -> None:
-    assert type(error_from_message(message)) is kind
+    error = error_from_message(message)
+    assert type(error) is kind
+    assert error.code == kind.code != ""
+
+
+def test_triton_s_own_errors_are_kinds_of_the_contract_s() -> None:
+    assert issubclass(errors.QueueTimeout, errors.DeadlineExceeded)
+    assert issubclass(errors.UnknownModel, errors.NotReady)
+    assert issubclass(errors.StubUnhealthy, errors.InternalError)
+    assert issubclass(errors.ConnectionLost, errors.ServerUnavailable)
 
 
 def test_unknown_code_is_kept() -> None:
@@ -84,7 +127,7 @@ def test_statuses_of_grpc(status: str, kind: type[errors.VoxError]) -> None:
 def test_a_lost_connection_is_told_from_no_server() -> None:
     assert "no answer" in str(error_from_status("UNAVAILABLE", "details", "host:1", num_chunks=0))
     lost = error_from_status("UNAVAILABLE", "details", "host:1", num_chunks=3)
-    assert type(lost) is errors.ServerUnavailable
+    assert type(lost) is errors.ConnectionLost
     assert str(lost) == "the connection to host:1 was lost after 3 chunks: details"
 
 

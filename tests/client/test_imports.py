@@ -9,7 +9,7 @@ import sys
 def test_the_library_imports_neither_the_engine_nor_the_command_line() -> None:
     script = (
         "import sys, voxcpm_client; "
-        "print(sorted({'torch', 'voxcpm_core', 'typer', 'rich', 'soundfile'} & set(sys.modules)))"
+        "print(sorted({'torch', 'voxcpm_core', 'typer', 'rich', 'soundfile', 'sounddevice'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

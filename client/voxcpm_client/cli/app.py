@@ -10,6 +10,7 @@ import typer
 
 from voxcpm_client.cli.checkpoints import convert, make_checkpoint
 from voxcpm_client.cli.demo import demo
+from voxcpm_client.cli.exit_status import exit_status
 from voxcpm_client.cli.say import say
 from voxcpm_client.cli.serve import serve
 from voxcpm_client.errors import VoxError
@@ -46,9 +47,9 @@ app.command()(convert)
 
 
 def main() -> None:
-    """Run the command line; an expected failure is one line on stderr and exit status 1."""
+    """Run the command line; an expected failure is one line on stderr and an exit status that tells its kind."""
     try:
         app()
     except (VoxError, ServerError, OSError, ValueError) as error:
         print(f"voxcpm-triton: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exit_status(error))

@@ -24,9 +24,10 @@ def shown(chunks: Iterable[Chunk], label: str) -> Generator[Chunk, None, None]:
             yield chunk
 
 
-def summary(speech: Speech) -> str:
-    """One line about a finished utterance."""
+def summary(speech: Speech, is_played: bool = False) -> str:
+    """One line about a finished utterance; its speed says nothing where a player held it back."""
+    pace = f"underruns {speech.num_underruns}" if is_played else f"RTF {speech.rtf:.3f}"
     return (
-        f"{speech.duration_s:.2f} s at {speech.sample_rate} Hz, TTFA {speech.ttfa_ms:.0f} ms, RTF {speech.rtf:.3f}, "
+        f"{speech.duration_s:.2f} s at {speech.sample_rate} Hz, TTFA {speech.ttfa_ms:.0f} ms, {pace}, "
         f"seed {speech.seed}, ended by {speech.finish_reason}"
     )

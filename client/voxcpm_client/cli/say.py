@@ -1,22 +1,36 @@
-"""`say`: stream one utterance from a running server into a file or a pipe."""
+"""`say`: one utterance or a long text, streamed to the speakers, into a file or to standard output."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from voxcpm_client.cli.output import format_of, write
+from voxcpm_client.cli.output import STANDARD_OUTPUT, format_of, write
 from voxcpm_client.cli.progress import shown, summary
+from voxcpm_client.cli.text import STANDARD_INPUT, pieces_of
 from voxcpm_client.client import Client
+from voxcpm_client.errors import InvalidParameter
+from voxcpm_client.playback import find_player, play, played
+from voxcpm_client.types import Chunk, SpeechOptions
+
+_PLAYED_FORMATS = ("pcm_s16le", "wav")
 
 
 def say(
-    text: Annotated[str, typer.Argument(help="What to say.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="File to write; - is standard output.")],
+    text: Annotated[
+        str | None,
+        typer.Argument(help="What to say; - reads it from standard input as it comes, sentence by sentence."),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="File to write; - is standard output; default: the speakers.")
+    ] = None,
+    also_play: Annotated[bool, typer.Option("--play", help="Play it also when -o is given.")] = False,
+    file: Annotated[Path | None, typer.Option(help="Say this text file, sentence by sentence.")] = None,
     url: Annotated[str, typer.Option(help="gRPC address of the server, host:port.")] = "localhost:8001",
     audio_format: Annotated[
         str | None, typer.Option("--format", help="pcm_s16le, pcm_f32le, wav, mp3, flac, opus; default: by the suffix.")
@@ -37,27 +51,50 @@ def say(
         typer.Option(help="On by default: end at 6 x tokens + 10 patches, also where --max-length allows more."),
     ] = None,
     ignore_stop: Annotated[bool | None, typer.Option(help="Go on to the length limit.")] = None,
-    timeout_s: Annotated[float, typer.Option(help="Time for the whole request.")] = 900.0,
+    normalize: Annotated[bool | None, typer.Option(help="Numbers and symbols as words.")] = None,
+    retry_badcase: Annotated[bool | None, typer.Option(help="Try again where the length cap was met.")] = None,
+    timeout_s: Annotated[float, typer.Option(help="Time for a request; each sentence of a long text is one.")] = 900.0,
 ) -> None:
-    """Say TEXT: stream it from a running server into a file (-o speech.wav) or to standard output (-o -)."""
-    audio_format = audio_format or format_of(output)
-    stream = Client(url=url, timeout_s=timeout_s).stream(
-        text,
-        format=audio_format,
-        bitrate=bitrate,
-        sample_rate=sample_rate,
-        seed=seed,
-        prompt_audio=prompt_audio,
-        prompt_text=prompt_text,
-        reference_audio=reference_audio,
-        cfg_value=cfg_value,
-        inference_timesteps=timesteps,
-        temperature=temperature,
-        min_length=min_length,
-        max_length=max_length,
-        length_cap=length_cap,
-        ignore_stop=ignore_stop,
-    )
-    with closing(stream), closing(shown(stream, "say")) as progress:
-        speech = write(progress, output, audio_format)
-    print(summary(speech), file=sys.stderr)
+    """Say TEXT, standard input (-) or a text --file: to the speakers, into a file (-o speech.wav) or a pipe (-o -)."""
+    if (text is None) == (file is None):
+        raise typer.BadParameter("give either TEXT or --file")
+    audio_format = audio_format or (format_of(output) if output else "pcm_s16le")
+    options: SpeechOptions = {
+        "format": audio_format,
+        "bitrate": bitrate,
+        "sample_rate": sample_rate,
+        "seed": seed,
+        "prompt_audio": prompt_audio,
+        "prompt_text": prompt_text,
+        "reference_audio": reference_audio,
+        "cfg_value": cfg_value,
+        "inference_timesteps": timesteps,
+        "temperature": temperature,
+        "min_length": min_length,
+        "max_length": max_length,
+        "length_cap": length_cap,
+        "ignore_stop": ignore_stop,
+        "normalize": normalize,
+        "retry_badcase": retry_badcase,
+    }
+    with Client(url=url, timeout_s=timeout_s) as client:
+        if text is None or text == STANDARD_INPUT:
+            stream = client.stream_text(pieces_of(file or STANDARD_INPUT), **options)
+        else:
+            stream = client.stream(text, **options)
+        with closing(stream):
+            print(_say(stream, output, also_play, audio_format), file=sys.stderr)
+
+
+def _say(stream: Generator[Chunk, None, None], output: str | None, also_play: bool, audio_format: str) -> str:
+    """Send the stream where it shall go; returns what to tell about it."""
+    is_played = also_play or output is None
+    if is_played and audio_format not in _PLAYED_FORMATS:
+        raise InvalidParameter(f"--format {audio_format} cannot be played while it comes; wav and pcm_s16le can")
+    with closing(shown(stream, "say")) as progress:
+        if not is_played:
+            return summary(write(progress, output or STANDARD_OUTPUT, audio_format))
+        if output is None:
+            return summary(play(progress), is_played=True)
+        with closing(played(progress, find_player())) as chunks:
+            return summary(write(chunks, output, audio_format), is_played=True)
