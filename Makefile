@@ -4,21 +4,30 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint clean
+LOAD_TOOL := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(BIN)/perf_analyzer)
+
+.PHONY: demo test soak lint clean
 .DEFAULT_GOAL := demo
 
 demo: $(STAMP)  ## serve the demo checkpoint, stream a sentence into demo.wav and demo.mp3
 	@$(BIN)/voxcpm-triton demo
 
-test: lint  ## lint, types, then the whole suite with a real tritonserver
+test: lint $(LOAD_TOOL)  ## lint, types, then the whole suite with a real tritonserver
 	@$(BIN)/python -m pytest
+
+soak: $(STAMP)  ## what takes long: 10,000 requests and 2,000 odd ones; writes soak-report.json and soak-report.txt
+	@$(BIN)/python -m pytest -m soak --timeout 7200
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.wav demo.mp3
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.wav demo.mp3 \
+	  soak-report.json soak-report.txt
+
+$(BIN)/perf_analyzer: benchmarks/install_perf_analyzer.py $(STAMP)
+	@$(BIN)/python -m benchmarks.install_perf_analyzer
 
 $(STAMP): pyproject.toml setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' || { \

@@ -15,21 +15,20 @@ from collections.abc import Callable
 import numpy as np
 
 from voxcpm_core.config import EngineConfig
+from voxcpm_core.handle import EngineHandle
 from voxcpm_core.prepare import prepare
-from voxcpm_core.serving.handle import EngineHandle
 from voxcpm_core.types import EventSink, Failed, Patch, SamplingParams, SpeechRequest, StreamEvent
 from voxcpm_core.worker import start_worker
 
 NUM_STREAMS, NUM_PATCHES = 64, 50
 NUM_RUNS = 3
-NUM_STEADY = 5  # steps left out while streams join
-
+NUM_STEADY = 5  # steps left out at each end, while streams join and leave
 
 Start = Callable[[EngineConfig, str], EngineHandle]
 
 
 def in_process() -> Start:
-    from voxcpm_core.engine import start_engine
+    from voxcpm_core.engine.threaded import start_engine
 
     return start_engine
 

@@ -66,6 +66,16 @@ def invalid_parameter(message: str) -> RequestError:
     return RequestError(ErrorCode.INVALID_PARAMETER, message)
 
 
+def not_ready(reason: str, retry_ms: int = 1000) -> RequestError:
+    """The error of a request that comes while nothing can be generated; ends with when to try again."""
+    return RequestError(ErrorCode.NOT_READY, f"{reason}, retry after {retry_ms} ms")
+
+
+def shutting_down() -> RequestError:
+    """The error of whoever is there, or comes, when the engine is closed."""
+    return not_ready("the engine is shutting down")
+
+
 class StartupError(ValueError):
     """The engine cannot be started; the message says what to change and may name files."""
 

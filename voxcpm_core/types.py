@@ -13,7 +13,8 @@ import numpy.typing as npt
 from voxcpm_core.errors import RequestError
 
 FloatArray = npt.NDArray[np.float32]
-PadSide = Literal["left", "right"]  # where a waveform is filled up to a whole patch: prompts left, references right
+PadSide = Literal["left", "right"]
+PAD_SIDES: dict[str, PadSide] = {"prompt": "left", "reference": "right"}  # where audio is filled up to a whole patch
 
 
 class FinishReason(str, Enum):

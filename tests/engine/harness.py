@@ -11,8 +11,8 @@ from torch import Tensor
 
 from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.config import EngineConfig, ModelConfig
-from voxcpm_core.engine import EngineCore
 from voxcpm_core.engine.build import build_core
+from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.fanout import Fanout
 from voxcpm_core.prepare import prepare
 from voxcpm_core.runner.noise import NoiseSource, counter_noise

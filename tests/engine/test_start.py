@@ -8,7 +8,7 @@ import pytest
 
 from tests.engine.harness import SMALL
 from voxcpm_core.config import EngineConfig
-from voxcpm_core.engine import start_engine
+from voxcpm_core.engine.threaded import start_engine
 from voxcpm_core.errors import CheckpointError, ConfigError, StartupError
 from voxcpm_core.model.voxcpm import VoxCPMModel
 

@@ -6,7 +6,7 @@ import pytest
 from tests.engine.harness import SMALL, Harness
 from tests.engine.requests import crowd
 from tests.worker.streams import ENDLESS, GENEROUS_S, submit, wait_until
-from voxcpm_core.engine import ThreadedEngine
+from voxcpm_core.engine.threaded import ThreadedEngine
 from voxcpm_core.errors import RequestError
 
 

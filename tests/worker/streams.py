@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from tests.engine.harness import Received
 from voxcpm_core.config import EngineConfig
+from voxcpm_core.handle import EngineHandle
 from voxcpm_core.prepare import prepare
-from voxcpm_core.serving.handle import EngineHandle
 from voxcpm_core.types import SamplingParams, SpeechRequest, StreamEvent
 
 CONFIG = EngineConfig(model="demo", max_running=4, max_model_len=512, kv_cache_mib=16)

@@ -13,10 +13,9 @@ from voxcpm_core.api.workers import Chunk, Workers, in_thread, start_workers
 from voxcpm_core.audio.decoder import AudioDecoder
 from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter, shown
 from voxcpm_core.prepare import prepare
-from voxcpm_core.types import EngineRequest, EngineStats, Failed, FloatArray, PadSide, SpeechRequest
+from voxcpm_core.types import PAD_SIDES, EngineRequest, EngineStats, Failed, FloatArray, PadSide, SpeechRequest
 
 AUDIO_FORMATS = ("wav", "flac", "ogg", "mp3")
-PAD_SIDES: dict[str, PadSide] = {"prompt": "left", "reference": "right"}
 
 
 class Pool:
@@ -90,7 +89,7 @@ def received(event: Chunk | Failed) -> Chunk:
 
 
 def pad_side(role: str) -> PadSide:
-    """Where silence fills up a patch, as in the engine for audio of that role; raises RequestError."""
+    """Where silence fills up a patch of audio of that role; raises RequestError."""
     if role not in PAD_SIDES:
         raise invalid_parameter(f"role: expected one of {', '.join(PAD_SIDES)}, got {shown(role)}")
     return PAD_SIDES[role]

@@ -14,7 +14,7 @@ from voxcpm_core.api.settings import PoolSettings
 from voxcpm_core.checkpoint.locate import locate
 from voxcpm_core.config.engine import EngineConfig
 from voxcpm_core.errors import ConfigError
-from voxcpm_core.serving.handle import EngineHandle
+from voxcpm_core.handle import EngineHandle
 from voxcpm_core.types import Admitted, EngineRequest, EngineStats, Failed, FloatArray, StreamEvent
 from voxcpm_core.worker import start_worker
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from voxcpm_core.children.answers import unpack
 from voxcpm_core.children.child import POLL_S, Child, ChildDied, ChildGone, Departure
-from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.errors import shutting_down
 
 CLOSE_LIMIT_S = 5.0
 
@@ -73,7 +73,7 @@ class ChildPool:
             return answer
         except (ChildDied, RuntimeError):
             if self._is_closed:
-                raise _closed() from None
+                raise shutting_down() from None
             raise
         finally:
             self._give_back(child, is_sound)
@@ -100,7 +100,7 @@ class ChildPool:
 
     def _reuse_or_start(self) -> Child:
         if self._is_closed:
-            raise _closed()
+            raise shutting_down()
         while self._idle:
             child = self._idle.pop()
             if child.is_alive:
@@ -121,7 +121,3 @@ class ChildPool:
             elif is_sound:
                 self._idle.append(child)
             self._cond.notify_all()
-
-
-def _closed() -> RequestError:
-    return RequestError(ErrorCode.NOT_READY, "the model is shutting down, retry after 1000 ms")

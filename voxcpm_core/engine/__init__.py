@@ -1,7 +1,6 @@
 """The continuous-batching engine: add, cancel, and a loop of plan, launch, collect."""
 
-from voxcpm_core.engine.build import start_engine
-from voxcpm_core.engine.core import EngineCore
-from voxcpm_core.engine.threaded import ThreadedEngine
+from voxcpm_core.engine.build import build_warm_core
+from voxcpm_core.engine.loop import EngineLoop
 
-__all__ = ["EngineCore", "ThreadedEngine", "start_engine"]
+__all__ = ["EngineLoop", "build_warm_core"]

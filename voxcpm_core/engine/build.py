@@ -9,12 +9,11 @@ from pathlib import Path
 
 import torch
 
-from voxcpm_core.checkpoint.opened import OpenedCheckpoint, open_checkpoint
+from voxcpm_core.checkpoint.opened import OpenedCheckpoint
 from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.dtypes import TORCH_DTYPES
 from voxcpm_core.engine.core import EngineCore
-from voxcpm_core.engine.threaded import ThreadedEngine
 from voxcpm_core.engine.warm_up import warm_up
 from voxcpm_core.errors import ConfigError, shown
 from voxcpm_core.model.kv_cache import KvCache
@@ -31,21 +30,14 @@ log = logging.getLogger(__name__)
 CPU_KV_CACHE_MIB = 1024
 
 
-def start_engine(config: EngineConfig, device: str) -> ThreadedEngine:
-    """Load the checkpoint that `config.model` names and return a warm engine on `device`, in this process.
-
-    Raises StartupError, a ConfigError or CheckpointError where one setting or file is to blame.
-    """
-    checkpoint = open_checkpoint(config.model)
-    core = build_warm_core(config, checkpoint, device)
-    return ThreadedEngine(core, checkpoint.model, config, checkpoint.tokenizer)
-
-
 def build_warm_core(
     config: EngineConfig, checkpoint: OpenedCheckpoint, device: str,
     make_arena: Callable[[torch.device], HostArena | None] = lambda device: None,
 ) -> EngineCore:
-    """A loaded engine that has generated in every mode; `make_arena` says where the outputs of steps go."""
+    """A loaded engine on `device` that has generated in every mode; `make_arena` says where the outputs of steps go.
+
+    Raises StartupError, a ConfigError or CheckpointError where one setting or file is to blame.
+    """
     torch_device = _device(device)
     core = build_core(config, checkpoint.model, checkpoint.folder, torch_device, arena=make_arena(torch_device))
     warm_up(core, checkpoint.model, config, checkpoint.tokenizer)

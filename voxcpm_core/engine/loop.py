@@ -10,14 +10,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from voxcpm_core.engine.core import EngineCore
-from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.errors import RequestError, shutting_down
 from voxcpm_core.faults import internal_error
 from voxcpm_core.types import EngineEvent, EngineRequest, FloatArray, PadSide
 
 log = logging.getLogger(__name__)
 
 Command = Callable[[], None]
-SHUTTING_DOWN = "the engine is shutting down, retry after 1000 ms"
 
 
 class EngineLoop:
@@ -50,7 +49,7 @@ class EngineLoop:
 
         def run() -> None:
             if self._closed:
-                future.set_exception(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
+                future.set_exception(shutting_down())
                 return
             try:
                 future.set_result(self.core.encode(waveform, pad))
@@ -58,7 +57,7 @@ class EngineLoop:
                 future.set_exception(internal_error(error, "of an encoding", log.error))
 
         if not self._put(run):
-            future.set_exception(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
+            future.set_exception(shutting_down())
         return future
 
     def close(self) -> None:
@@ -84,7 +83,7 @@ class EngineLoop:
         except Exception as error:  # a fault of the loop itself: what it holds can no longer be trusted
             self._end_all(internal_error(error, "of every stream", log.error))
         else:
-            self._end_all(RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
+            self._end_all(shutting_down())
 
     def _end_all(self, error: RequestError) -> None:
         """Refuse whoever comes, and answer everybody who is there or just came in."""

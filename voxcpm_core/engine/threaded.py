@@ -1,17 +1,26 @@
-"""The engine in a thread of this process, behind the handle that all callers use."""
+"""The engine in a thread of this process: for tests and measurements. Callers have it in a worker process."""
 
 from __future__ import annotations
 
 import itertools
 from concurrent.futures import Future
 
+from voxcpm_core.checkpoint.opened import open_checkpoint
 from voxcpm_core.config import EngineConfig, ModelConfig
+from voxcpm_core.engine.build import build_warm_core
 from voxcpm_core.engine.core import EngineCore
-from voxcpm_core.engine.loop import SHUTTING_DOWN, EngineLoop
-from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.engine.loop import EngineLoop
+from voxcpm_core.errors import shutting_down
 from voxcpm_core.fanout import Fanout
 from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.types import EngineRequest, EngineStats, EventSink, FloatArray, PadSide
+
+
+def start_engine(config: EngineConfig, device: str) -> ThreadedEngine:
+    """A warm engine on `device` ("cpu", "cuda:1"), as `worker.start_worker` gives one. Raises StartupError."""
+    checkpoint = open_checkpoint(config.model)
+    core = build_warm_core(config, checkpoint, device)
+    return ThreadedEngine(core, checkpoint.model, config, checkpoint.tokenizer)
 
 
 class ThreadedEngine:
@@ -36,7 +45,7 @@ class ThreadedEngine:
         stream_id = next(self._ids)
         self._fanout.add(stream_id, sink)
         if not self._loop.add(stream_id, request):
-            self._fanout.fail(stream_id, RequestError(ErrorCode.NOT_READY, SHUTTING_DOWN))
+            self._fanout.fail(stream_id, shutting_down())
         return stream_id
 
     def cancel(self, stream_id: int) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from voxcpm_core.config.engine import EngineConfig
-from voxcpm_core.types import EngineStats
+from voxcpm_core.handle import EngineHandle
 
 
 @dataclass(frozen=True)
@@ -18,19 +17,7 @@ class InstanceName:
     instance: str
 
 
-class Counted(Protocol):
-    """What `status` needs of an engine's handle."""
-
-    @property
-    def config(self) -> EngineConfig: ...
-
-    @property
-    def is_ready(self) -> bool: ...
-
-    def stats(self) -> EngineStats: ...
-
-
-def status(name: InstanceName, engine: Counted) -> dict[str, Any]:
+def status(name: InstanceName, engine: EngineHandle) -> dict[str, Any]:
     """The operation `status`: who this is, how full it is, and the worker's own counters."""
     stats = engine.stats()
     counters = stats._asdict()

@@ -12,7 +12,7 @@ from voxcpm_core.model.voxcpm import Prefix, VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.scheduler import Stream
 from voxcpm_core.text.layout import prefill_layout
-from voxcpm_core.types import Condition, EngineRequest, PadSide
+from voxcpm_core.types import PAD_SIDES, Condition, EngineRequest, PadSide
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
 
@@ -31,8 +31,8 @@ class Prefiller:
 
     def __call__(self, stream: Stream) -> None:
         request = stream.request
-        reference = self._latents(request.reference, pad="right")
-        prompt = self._latents(request.prompt, pad="left")
+        reference = self._latents(request.reference, PAD_SIDES["reference"])
+        prompt = self._latents(request.prompt, PAD_SIDES["prompt"])
         context = PagedContext(
             page_table=self._buffers.page_table[stream.slot : stream.slot + 1],
             positions=torch.arange(request.num_prefill, device=self._model.device).unsqueeze(0),

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter
+from voxcpm_core.errors import RequestError, invalid_parameter, shutting_down
 from voxcpm_core.faults import internal_error
+from voxcpm_core.handle import EngineHandle
 from voxcpm_core.prepare import count_target_tokens, prepare
 from voxcpm_core.serving.attempts import attempts
 from voxcpm_core.serving.channel import Channel
 from voxcpm_core.serving.gate import Gate, Place
-from voxcpm_core.serving.handle import EngineHandle
 from voxcpm_core.serving.inputs import ParsedRequest, parse_request
 from voxcpm_core.serving.intake import Intake, most_positions
 from voxcpm_core.serving.output import Output
@@ -59,7 +59,7 @@ class Adapter:
 
     def close(self) -> None:
         """Refuse what waits at the gate, end the streams with an error, and stop all threads."""
-        self._gate.close(RequestError(ErrorCode.NOT_READY, "the model is shutting down, retry after 1000 ms"))
+        self._gate.close(shutting_down())
         self._intake.close()
         self._engine.close()
         if not self._pool.close():

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from voxcpm_core.handle import EngineHandle
 from voxcpm_core.local.server import LocalServer
 from voxcpm_core.local.status import InstanceName, status
 from voxcpm_core.serving.adapter import Adapter
-from voxcpm_core.serving.handle import EngineHandle
 
 
 class Instance:

@@ -8,9 +8,9 @@ from enum import Enum
 
 from voxcpm_core.errors import RequestError
 from voxcpm_core.faults import Log, internal_error
+from voxcpm_core.handle import EngineHandle
 from voxcpm_core.serving.channel import Channel
 from voxcpm_core.serving.gate import Place
-from voxcpm_core.serving.handle import EngineHandle
 from voxcpm_core.serving.output import Output
 from voxcpm_core.serving.responses import Responses
 from voxcpm_core.serving.sender_pool import SenderPool

@@ -15,8 +15,7 @@ from concurrent.futures import Future
 import torch
 
 from voxcpm_core.checkpoint.opened import open_checkpoint
-from voxcpm_core.engine.build import build_warm_core
-from voxcpm_core.engine.loop import EngineLoop
+from voxcpm_core.engine import EngineLoop, build_warm_core
 from voxcpm_core.errors import RequestError, StartupError
 from voxcpm_core.faults import place_of
 from voxcpm_core.types import EngineEvent, FloatArray

@@ -14,6 +14,8 @@ from voxcpm_core.errors import StartupError
 from voxcpm_core.worker.messages import STARTUP_ERRORS, NotStarted, Ready, Start, receive, send
 from voxcpm_core.worker.wire import Wire
 
+MODULE = "voxcpm_core.worker"
+
 
 class WorkerProcess:
     """Started at once; `wait_until_ready` before anything else."""
@@ -25,7 +27,7 @@ class WorkerProcess:
         with child_end:
             fd = child_end.fileno()
             self._process = subprocess.Popen(
-                [interpreter(), "-m", "voxcpm_core.worker", str(fd)],
+                [interpreter(), "-m", MODULE, str(fd)],
                 pass_fds=(fd, start.ring_fd), stdin=subprocess.DEVNULL, env=environment(environ),
             )
         self.send(start)

@@ -1,4 +1,4 @@
-"""What the adapter needs of an engine. It never blocks on it and never shares a lock with it."""
+"""What Triton's and Python's side know of an engine, wherever it runs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,88 @@
+"""What listeners met, from a perf_analyzer profile export: `python -m benchmarks.perf_export FILE...`.
+
+perf_analyzer's own latency is that of the last response; this prints the time to the first audio, gaps and RTF.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# A response without latents, as most are, is exported with what lay in memory; as a number that may be no JSON.
+_STRAY_LATENTS = re.compile(r'(?<=[{,])"latents":[^,}]*')
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One request as its caller met it."""
+
+    ttfa_ms: float  # from sending to the first audio
+    gaps_ms: tuple[float, ...]  # between chunks
+    audio_s: float
+    rtf: float  # wall time to the last audio over audio time
+
+
+@dataclass(frozen=True)
+class Load:
+    """The requests of one concurrency."""
+
+    clients: int
+    requests: tuple[Heard, ...]
+
+
+def read_export(file: Path) -> list[Load]:
+    """Every load level of a `--profile-export-file`, which holds raw audio and so is no UTF-8."""
+    text = _STRAY_LATENTS.sub('"latents":0', file.read_text(encoding="latin-1"))
+    experiments = json.loads(text, strict=False)["experiments"]
+    return [Load(each["experiment"]["value"], tuple(map(_heard, each["requests"]))) for each in experiments]
+
+
+def _heard(request: dict[str, Any]) -> Heard:
+    # The last response is the empty FINAL; its outputs are what lay in memory.
+    *chunks_ns, _final = request["response_timestamps"]
+    *outputs, _final = request["response_outputs"]
+    sent_ns = request["timestamp"]
+    audio_s = sum(output["num_samples"] / output["sample_rate"] for output in outputs)
+    return Heard(
+        ttfa_ms=(chunks_ns[0] - sent_ns) / _NS_PER_MS,
+        gaps_ms=tuple((after - before) / _NS_PER_MS for before, after in pairwise(chunks_ns)),
+        audio_s=audio_s,
+        rtf=(chunks_ns[-1] - sent_ns) / 1e9 / audio_s,
+    )
+
+
+def report(load: Load) -> str:
+    """A few lines of figures: median, 90th and 99th percentile."""
+    gaps_ms = [gap for request in load.requests for gap in request.gaps_ms]
+    lines = [f"{load.clients} clients, {len(load.requests)} requests, {sum(r.audio_s for r in load.requests):.1f} s"]
+    lines.append(_line("TTFA", [request.ttfa_ms for request in load.requests], "ms", 1))
+    if gaps_ms:
+        lines.append(_line("gap", gaps_ms, "ms", 1))
+    lines.append(_line("RTF", [request.rtf for request in load.requests], "", 3))
+    return "\n".join(lines)
+
+
+def _line(name: str, values: Sequence[float], unit: str, digits: int) -> str:
+    p50, p90, p99 = np.percentile(values, (50, 90, 99))
+    return f"  {name}: p50 {p50:.{digits}f} p90 {p90:.{digits}f} p99 {p99:.{digits}f} {unit}".rstrip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("files", type=Path, nargs="+", help="what perf_analyzer wrote with --profile-export-file")
+    for file in parser.parse_args().files:
+        for load in read_export(file):
+            print(report(load))
+
+
+if __name__ == "__main__":
+    main()
