@@ -22,7 +22,7 @@ from voxcpm_core.worker import start_worker
 
 NUM_STREAMS, NUM_PATCHES = 64, 50
 NUM_RUNS = 3
-NUM_STEADY = 5  # steps left out at each end, while streams join and leave
+NUM_EDGE_STEPS = 5  # left out at each end, where streams join and leave
 
 Start = Callable[[EngineConfig, str], EngineHandle]
 
@@ -70,7 +70,7 @@ class Deliveries:
 
     def steady_ms(self) -> np.ndarray:
         delays_ns = np.subtract(self._delivered_ns, self._collected_ns)
-        return delays_ns[NUM_STEADY:-NUM_STEADY] / 1e6
+        return delays_ns[NUM_EDGE_STEPS:-NUM_EDGE_STEPS] / 1e6
 
 
 def measure(start: Start, config: EngineConfig, device: str) -> np.ndarray:

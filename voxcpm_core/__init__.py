@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from voxcpm_core.errors import RequestError, StartupError
+
 if TYPE_CHECKING:
     from voxcpm_core.api import VoxCPM
 
-__all__ = ["VoxCPM"]
+__all__ = ["RequestError", "StartupError", "VoxCPM"]
 
 
 def __getattr__(name: str) -> Any:

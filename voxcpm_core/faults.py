@@ -18,7 +18,7 @@ def place_of(error: BaseException) -> str:
     return f"{type(error).__name__} at {path}"
 
 
-def internal_error(error: Exception, request_id: str, log: Log) -> RequestError:
-    """Log where `error` came from; returns the INTERNAL error that the caller gets."""
-    log(f"request {request_id!r}: {place_of(error)}")
+def internal_error(error: Exception, subject: str, log: Log) -> RequestError:
+    """Log what `error` happened to and where; returns the INTERNAL error that the caller gets."""
+    log(f"{subject}: {place_of(error)}")
     return RequestError(ErrorCode.INTERNAL, "an internal fault ended the request")

@@ -125,7 +125,8 @@ def _num_patches(condition: Condition | None, model: ModelConfig) -> int:
 
 def _tokens(text: str, tokenizer: TextTokenizer, engine: EngineConfig) -> list[int]:
     limit = engine.max_text_tokens
-    too_long = RequestError(ErrorCode.TOO_LARGE, f"the text has more than {limit} tokens, prompt_text counted in")
+    message = f"the text has more than {limit} tokens (max_text_tokens), prompt_text counted in"
+    too_long = RequestError(ErrorCode.TOO_LARGE, message)
     if len(text) > limit * tokenizer.max_token_chars:  # tells without tokenising a text of any length
         raise too_long
     try:

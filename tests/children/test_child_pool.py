@@ -209,6 +209,27 @@ time.sleep(100)
     assert ends_within(pid, 5 * 1.0)
 
 
+def test_a_child_ends_with_its_parent_also_while_a_fork_of_that_holds_the_connection():
+    code = """
+import os, time
+from tests.children.test_child_pool import make_pool
+pool = make_pool()
+pool.call(b"warm")
+fork = os.fork()
+if fork:
+    print(*pool.pids, fork, flush=True)
+time.sleep(100)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid, fork = map(int, parent.stdout.readline().split())
+        parent.kill()
+    try:
+        assert ends_within(pid, 5 * 1.0)
+    finally:
+        os.kill(fork, signal.SIGKILL)
+
+
 def test_descriptors_and_processes_do_not_pile_up():
     pool = make_pool(num_children=1)
     pool.call(b"warm")

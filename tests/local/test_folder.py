@@ -25,6 +25,16 @@ def test_only_the_user_can_enter(runtime_folder: Path):
     assert root(runtime_folder).stat().st_mode & 0o777 == 0o700
 
 
+def test_a_umask_that_takes_everything_makes_no_difference(runtime_folder: Path):
+    before = os.umask(0o777)
+    try:
+        with own_folder(os.getpid(), create=True) as folder:
+            assert folder.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+    assert root(runtime_folder).stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.parametrize("mode", [0o701, 0o720, 0o777])
 def test_a_folder_that_others_can_enter_is_refused(runtime_folder: Path, mode: int):
     root(runtime_folder).mkdir()

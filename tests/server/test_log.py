@@ -50,3 +50,8 @@ def test_relay_passes_everything_on_once_the_server_is_ready(capfd: pytest.Captu
     relay.start()
     assert relay.causes() == {}
     assert capfd.readouterr().err == OLD + NOISE
+
+
+def test_a_folder_that_bears_another_name_than_its_model_is_named():
+    line = "E1128 manager.cc:1] Poll failed for model directory 'tts': unexpected directory name 'tts'\n"
+    assert log.causes(line) == {"model folder tts": "unexpected directory name 'tts'"}

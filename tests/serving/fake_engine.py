@@ -11,7 +11,7 @@ import numpy as np
 
 from voxcpm_core.config.engine import EngineConfig
 from voxcpm_core.config.model import ModelConfig
-from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.errors import ErrorCode, RequestError, shutting_down
 from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.types import Admitted, EngineRequest, EngineStats, EventSink, Failed, FinishReason, Patch
 
@@ -26,8 +26,6 @@ def fake_patch(model: ModelConfig, request: EngineRequest, index: int) -> Patch:
 
 class FakeEngine:
     """Runs `max_running` streams in lock-step, one patch per `step_s`; the rest waits in order."""
-
-    is_ready = True
 
     def __init__(
         self, model: ModelConfig, tokenizer: TextTokenizer, config: EngineConfig, step_s: float = 0.0
@@ -48,6 +46,10 @@ class FakeEngine:
         self.refusal: Exception | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+
+    @property
+    def is_ready(self) -> bool:
+        return not self._closed
 
     def submit(self, request: EngineRequest, sink: EventSink) -> int:
         if self.refusal is not None:
@@ -81,7 +83,7 @@ class FakeEngine:
         self._thread.join()
         for stream_id in [*self._waiting, *self._running]:
             _, sink = self._waiting.pop(stream_id, None) or self._running.pop(stream_id)
-            sink(Failed(RequestError(ErrorCode.NOT_READY, "the engine is shutting down")))
+            sink(Failed(shutting_down()))
 
     def _run(self) -> None:
         while True:

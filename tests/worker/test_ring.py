@@ -1,5 +1,7 @@
 """The shared memory of parent and worker, with both ends in this process."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,7 @@ def ring():
 
 
 def test_what_is_written_at_one_end_is_read_at_the_other(ring):
-    other_end = Ring(ring.geometry, ring.fd)
+    other_end = Ring(ring.geometry, os.dup(ring.fd))
     for value in range(2 * NUM_SLOTS):
         slot = ring.take()
         assert slot is not None

@@ -132,6 +132,8 @@ def test_a_worker_ends_with_its_parent():
 
 
 def test_signals_to_the_whole_group_do_not_reach_the_engine(own_worker):
+    pid = own_worker.stats().worker_pid
+    assert os.getpgid(pid) != os.getpgid(0)
     for ending in (signal.SIGINT, signal.SIGTERM):
-        os.kill(own_worker.stats().worker_pid, ending)
+        os.kill(pid, ending)
     assert len(finished(own_worker, SHORT).patches) == 3

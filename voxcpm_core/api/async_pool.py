@@ -79,8 +79,7 @@ class AsyncPool(Pool):
         workers = await self._workers()
         waveform = await asyncio.to_thread(self._waveform, workers, wav, wav_format)
         with workers.chosen() as handle:
-            encoding = await asyncio.to_thread(handle.encode, waveform, pad)  # a minute of audio takes its time to send
-            latents = await asyncio.wrap_future(encoding)
+            latents = await asyncio.wrap_future(handle.encode(waveform, pad))
         return latents.tobytes()
 
     async def get_model_info(self) -> ModelInfo:

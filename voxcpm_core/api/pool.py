@@ -9,10 +9,11 @@ from functools import partial
 
 from voxcpm_core.api.info import ModelInfo, model_info
 from voxcpm_core.api.settings import PoolSettings
-from voxcpm_core.api.workers import Chunk, Workers, in_thread, start_workers
+from voxcpm_core.api.workers import THREAD_NAME, Chunk, Workers, start_workers
 from voxcpm_core.audio.decoder import AudioDecoder
 from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter, shown
 from voxcpm_core.prepare import prepare
+from voxcpm_core.threads import in_thread
 from voxcpm_core.types import PAD_SIDES, EngineRequest, EngineStats, Failed, FloatArray, PadSide, SpeechRequest
 
 AUDIO_FORMATS = ("wav", "flac", "ogg", "mp3")
@@ -23,12 +24,12 @@ class Pool:
 
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
-        self._starting = in_thread(partial(start_workers, settings))
+        self._starting = in_thread(partial(start_workers, settings), THREAD_NAME)
         self._lock = threading.Lock()
         self._decoder: AudioDecoder | None = None
         self._is_stopped = False
         # Collection may happen in any thread, also in one that the workers would wait for.
-        weakref.finalize(self, in_thread, partial(_close, self._starting)).atexit = False
+        weakref.finalize(self, in_thread, partial(_close, self._starting), THREAD_NAME).atexit = False
 
     def stats(self) -> tuple[EngineStats, ...]:
         """Counters of each worker, in the order of `devices`; empty before they have started."""

@@ -8,17 +8,17 @@ from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 from voxcpm_core.api.settings import PoolSettings
 from voxcpm_core.checkpoint.locate import locate
 from voxcpm_core.config.engine import EngineConfig
 from voxcpm_core.errors import ConfigError
 from voxcpm_core.handle import EngineHandle
+from voxcpm_core.threads import in_thread
 from voxcpm_core.types import Admitted, EngineRequest, EngineStats, Failed, FloatArray, StreamEvent
 from voxcpm_core.worker import start_worker
 
-T = TypeVar("T")
+THREAD_NAME = "voxcpm-pool"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Workers:
         return tuple(handle.stats() for handle in self._handles)
 
     def close(self) -> None:
-        wait([in_thread(handle.close) for handle in self._handles])
+        wait([in_thread(handle.close, THREAD_NAME) for handle in self._handles])
 
     def _take(self) -> _Place:
         """A worker that is being started again is chosen only when all are; it then refuses with NOT_READY."""
@@ -118,7 +118,7 @@ def start_workers(settings: PoolSettings) -> Workers:
     When one does not start its StartupError is raised at once, and the others are stopped as soon as they have started.
     """
     engine = replace(settings.engine, model=str(locate(settings.engine.model)))
-    starts = [in_thread(partial(_start_worker, engine, device)) for device in settings.devices]
+    starts = [in_thread(partial(_start_worker, engine, device), THREAD_NAME) for device in settings.devices]
     ended, _ = wait(starts, return_when=FIRST_EXCEPTION)
     error = next(filter(None, (start.exception() for start in ended)), None)
     if error is not None:
@@ -141,20 +141,3 @@ def _start_worker(engine: EngineConfig, device: str) -> EngineHandle:
 def _stop(start: Future[EngineHandle]) -> None:
     if start.exception() is None:
         start.result().close()
-
-
-def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run `work` in a thread that does not keep the program from ending."""
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            result = work()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    threading.Thread(target=run, name="voxcpm-pool", daemon=True).start()
-    return future

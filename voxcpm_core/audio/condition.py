@@ -43,7 +43,7 @@ def _checked_latents(role: str, latents: FloatArray, model: ModelConfig) -> Floa
         raise _invalid_latents(f"{role}_latents: a value is not finite")
     if np.abs(latents).max() > MAX_LATENT:
         raise _invalid_latents(f"{role}_latents: a value is beyond {MAX_LATENT:g}")
-    return np.ascontiguousarray(latents, np.float32)
+    return np.array(latents, np.float32, order="C")  # a copy: torch takes no read-only memory, such as bytes
 
 
 def _checked_waveform(role: str, waveform: FloatArray, model: ModelConfig, max_seconds: float) -> FloatArray:
@@ -53,7 +53,7 @@ def _checked_waveform(role: str, waveform: FloatArray, model: ModelConfig, max_s
         raise _invalid_audio(f"{role}_audio is longer than {max_seconds:g} s")
     if not np.isfinite(waveform).all() or np.abs(waveform).max() > MAX_PEAK:
         raise _invalid_audio(f"{role}_audio: a sample is not finite or beyond {MAX_PEAK:g}")
-    return np.ascontiguousarray(waveform, np.float32)
+    return np.array(waveform, np.float32, order="C")
 
 
 def _invalid_latents(message: str) -> RequestError:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
-from voxcpm_core.children.python import environment, interpreter
+from voxcpm_core.children.python import start_python
 from voxcpm_core.errors import RequestError
 
 Departure = Callable[[], RequestError | None]  # why the caller no longer waits; None while it does
@@ -36,20 +36,14 @@ class Child:
 
     def __init__(self, command: Sequence[str], limit_s: float) -> None:
         """Start `python *command DESCRIPTOR`, which has `limit_s` for each message. Does not wait for it."""
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            self._process = subprocess.Popen(
-                [interpreter(), *command, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                env={**environment(os.environ), "OPENBLAS_NUM_THREADS": "1"},  # else one for each core, unused
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # libmpg123 and friends comment on every damaged file
-                start_new_session=True,  # Ctrl-C at the server's terminal lets running requests end
-            )
-            # A child that was stopped does not read, and the message would be sent for ever.
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(limit_s) + 1, 0))
-            self._connection = Connection(ours.detach())
+        self._process, end = start_python(
+            command,
+            {**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # else one for each core, unused
+            output=subprocess.DEVNULL,  # libmpg123 and friends comment on every damaged file
+        )
+        # A child that was stopped does not read, and the message would be sent for ever.
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(limit_s) + 1, 0))
+        self._connection = Connection(end.detach())
         self._limit_s = limit_s
         self._is_ready = False
 

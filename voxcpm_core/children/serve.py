@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import select
 import sys
-import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from voxcpm_core.children.answers import pack_refusal, pack_result
+from voxcpm_core.children.parent import end_with_parent
 from voxcpm_core.errors import RequestError
 
 
@@ -25,7 +23,7 @@ def serve(answer: Callable[[bytes], bytes], memory_bytes: int) -> None:
     _set_limit(resource.RLIMIT_AS, num_pages * resource.getpagesize() + memory_bytes)
     _set_limit(resource.RLIMIT_CORE, 0)  # a crash must not leave a caller's data in a file
     connection = Connection(int(sys.argv[-1]))
-    threading.Thread(target=_end_with_parent, args=(connection.fileno(),), daemon=True).start()
+    end_with_parent(connection.fileno())
     connection.send_bytes(b"")  # ready
     while True:
         try:
@@ -43,11 +41,3 @@ def _set_limit(kind: int, limit: int) -> None:
     _, hard = resource.getrlimit(kind)
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(kind, (limit, limit))
-
-
-def _end_with_parent(descriptor: int) -> None:
-    """End at once when the parent's end is closed, also in the middle of an answer."""
-    poll = select.poll()
-    poll.register(descriptor, 0)  # a hang-up is always reported
-    poll.poll()
-    os._exit(0)

@@ -151,7 +151,7 @@ class EngineCore:
 
     def _fail_streams(self, streams: Iterable[Stream], error: Exception) -> None:
         for stream in streams:
-            self._fail(stream, internal_error(error, stream.request.request_id, log.error))
+            self._fail(stream, internal_error(error, f"request {stream.request.request_id!r}", log.error))
 
     def _fail(self, stream: Stream, error: RequestError) -> None:
         self._scheduler.drop(stream)

@@ -54,7 +54,7 @@ class EngineLoop:
             try:
                 future.set_result(self.core.encode(waveform, pad))
             except Exception as error:  # whatever it is, it is that of one waveform
-                future.set_exception(internal_error(error, "of an encoding", log.error))
+                future.set_exception(internal_error(error, "an encoding", log.error))
 
         if not self._put(run):
             future.set_exception(shutting_down())
@@ -81,7 +81,7 @@ class EngineLoop:
                     self.core.step()
                 self._deliver(self.core.take_events())
         except Exception as error:  # a fault of the loop itself: what it holds can no longer be trusted
-            self._end_all(internal_error(error, "of every stream", log.error))
+            self._end_all(internal_error(error, "the engine", log.error))
         else:
             self._end_all(shutting_down())
 

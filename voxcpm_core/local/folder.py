@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # "r" or "w" of everybody but the owner, also "x": others must not even look up a name.
@@ -29,13 +29,19 @@ def own_folder(server_pid: int, create: bool) -> Iterator[Path]:
     """
     root, name = _root(), _server_name(server_pid)
     if create:
-        root.mkdir(mode=0o700, exist_ok=True)
+        _make(root)
     with _opened(root) as opened_root:
         if create:
             _sweep(opened_root)
-            (opened_root / name).mkdir(mode=0o700, exist_ok=True)
+            _make(opened_root / name)
         with _opened(opened_root / name) as opened:
             yield opened
+
+
+def _make(folder: Path) -> None:
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+        folder.chmod(0o700)  # a umask can take the owner's own rights away
 
 
 def _root() -> Path:

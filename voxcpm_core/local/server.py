@@ -67,6 +67,7 @@ class LocalServer:
             try:
                 hidden = folder / f".{self._file_name}"
                 listener.bind(str(hidden))
+                hidden.chmod(0o600)
                 listener.listen()
                 # Under its name it is ready: so a socket that refuses is that of an instance that has ended.
                 hidden.rename(folder / self._file_name)
@@ -82,7 +83,7 @@ class LocalServer:
             except OSError as error:
                 if self._closing:
                     return
-                internal_error(error, "on the local socket", self._log)  # no descriptor is free; it will be
+                internal_error(error, "the local socket", self._log)  # no descriptor is free; it will be
                 time.sleep(RETRY_S)
                 continue
             thread = threading.Thread(target=self._serve, args=(connection,), name="voxcpm-local", daemon=True)
@@ -117,7 +118,7 @@ class LocalServer:
         except RequestError as error:
             return _error(error)
         except Exception as error:
-            return _error(internal_error(error, "on the local socket", self._log))
+            return _error(internal_error(error, "the local socket", self._log))
 
 
 def _parse(line: bytes) -> dict[str, Any]:

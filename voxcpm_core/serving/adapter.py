@@ -55,7 +55,7 @@ class Adapter:
             except RequestError as error:
                 self._refuse(channel, error)
             except Exception as error:
-                self._refuse(channel, internal_error(error, request_id, self._logger.log_error))
+                self._refuse(channel, internal_error(error, f"request {request_id!r}", self._logger.log_error))
 
     def close(self) -> None:
         """Refuse what waits at the gate, end the streams with an error, and stop all threads."""
@@ -104,7 +104,7 @@ class Adapter:
         except RequestError as error:
             stream.sink(Failed(error))
         except Exception as error:
-            stream.sink(Failed(internal_error(error, channel.request_id, self._logger.log_error)))
+            stream.sink(Failed(internal_error(error, f"request {channel.request_id!r}", self._logger.log_error)))
 
     def _run(self, stream: OutputStream, prepared: EngineRequest, parsed: ParsedRequest) -> None:
         tries: tuple[EngineRequest, ...] = (prepared,)
@@ -117,4 +117,4 @@ class Adapter:
         try:
             channel.fail(error)
         except Exception as fault:
-            internal_error(fault, channel.request_id, self._logger.log_error)
+            internal_error(fault, f"request {channel.request_id!r}", self._logger.log_error)

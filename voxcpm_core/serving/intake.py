@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from dataclasses import replace
 
 from voxcpm_core.audio.decoder import AudioDecoder
@@ -13,6 +13,7 @@ from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.serving.inputs import ParsedRequest
 from voxcpm_core.text.clean import clean_text
 from voxcpm_core.text.normalizer import TextNormalizer
+from voxcpm_core.threads import in_thread
 from voxcpm_core.types import Condition, EngineRequest, SpeechRequest
 
 
@@ -22,23 +23,13 @@ class Intake:
     def __init__(self, model: ModelConfig, config: EngineConfig) -> None:
         self._decoder = AudioDecoder(model.vae.encoder_sample_rate, config.max_audio_seconds)
         self._normalizer = TextNormalizer()
-        self._lock = threading.Lock()
-        self._threads: set[threading.Thread] = set()
+        self._running: set[Future[None]] = set()
 
     def start(self, work: Callable[[], None]) -> None:
         """Run `work`, which must not raise, in a thread of its own."""
-
-        def run() -> None:
-            try:
-                work()
-            finally:
-                with self._lock:
-                    self._threads.discard(threading.current_thread())
-
-        thread = threading.Thread(target=run, name="voxcpm-intake", daemon=True)
-        with self._lock:
-            thread.start()
-            self._threads.add(thread)
+        running = in_thread(work, "voxcpm-intake")
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
 
     def complete(self, parsed: ParsedRequest, departure: Departure) -> SpeechRequest:
         """The speech with its text normalised and its audio files decoded, which may take seconds.
@@ -60,10 +51,7 @@ class Intake:
         """Fail what is being completed, and wait until its callers know."""
         self._decoder.close()
         self._normalizer.close()
-        with self._lock:
-            threads = tuple(self._threads)
-        for thread in threads:
-            thread.join()
+        wait(tuple(self._running))
 
 
 def most_positions(least: EngineRequest, parsed: ParsedRequest, model: ModelConfig, config: EngineConfig) -> int:

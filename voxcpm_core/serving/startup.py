@@ -1,4 +1,4 @@
-"""Loading of the Triton model: settings, device, engine."""
+"""Loading of the Triton model: settings, placement, engine."""
 
 from __future__ import annotations
 

@@ -28,6 +28,7 @@ class OutputStream:
         self, channel: Channel, place: Place, output: Output, responses: Responses, pool: SenderPool, log: Log
     ) -> None:
         self._channel = channel
+        self._name = f"request {channel.request_id!r}"  # in the log
         self._place = place
         self._output = output
         self._responses = responses
@@ -75,7 +76,7 @@ class OutputStream:
             if self._departure is None:
                 return False
         except Exception as fault:  # the poller serves all streams and must outlive one that cannot be asked
-            internal_error(fault, self._channel.request_id, self._log)
+            internal_error(fault, self._name, self._log)
             return True
         # Answered now: the engine may be in a long prefill, and tells of its end only then.
         self._lane.put(Failed(self._departure))
@@ -92,7 +93,7 @@ class OutputStream:
         except RequestError as error:
             self.sink(Failed(error))
         except Exception as error:
-            self.sink(Failed(internal_error(error, request.request_id, self._log)))
+            self.sink(Failed(internal_error(error, self._name, self._log)))
         else:
             self._cancel = lambda: self._engine.cancel(stream_id)
             if self._channel.closed or self._departure is not None:
@@ -110,7 +111,7 @@ class OutputStream:
                 self._start_attempt()
         except Exception as error:
             self._cancel_in_engine()
-            self._fail(internal_error(error, self._channel.request_id, self._log))
+            self._fail(internal_error(error, self._name, self._log))
 
     def _send(self, patch: Patch) -> None:
         if self._channel.closed or self._departure is not None:
@@ -126,9 +127,9 @@ class OutputStream:
     def _fail(self, error: RequestError) -> None:
         try:
             if self._channel.fail(error):
-                self._log(f"request {self._channel.request_id!r}: {error.code.value} after {self._num_patches} patches")
+                self._log(f"{self._name}: {error.code.value} after {self._num_patches} patches")
         except Exception as fault:
-            internal_error(fault, self._channel.request_id, self._log)
+            internal_error(fault, self._name, self._log)
 
     def _cancel_in_engine(self) -> None:
         if self._cancel is not None:

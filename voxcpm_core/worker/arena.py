@@ -23,7 +23,7 @@ class RingArena:
 
     def __init__(self, ring: Ring, pin: bool, announce: Callable[[], None] = lambda: None) -> None:
         """`announce` is called as soon as a step is collected."""
-        self._ring = ring
+        self.ring = ring
         self._announce = announce
         self._bytes = torch.frombuffer(ring.memory, dtype=torch.uint8)
         self._collected: set[int] = set()
@@ -34,11 +34,11 @@ class RingArena:
 
     def take(self, like: list[Tensor]) -> tuple[int, list[Tensor]]:
         """A slot, and host tensors in it shaped as `like`. Waits while the parent holds all slots."""
-        self._ring.release(self._collected)
+        self.ring.release(self._collected)
         self._collected.clear()
-        while (slot := self._ring.take()) is None:
+        while (slot := self.ring.take()) is None:
             time.sleep(_POLL_S)
-        offset = self._ring.geometry.slot_offset(slot)
+        offset = self.ring.geometry.slot_offset(slot)
         tensors = []
         for tensor in like:
             num_bytes = tensor.numel() * tensor.element_size()

@@ -9,14 +9,14 @@ import signal
 import socket
 import sys
 import threading
-import time
 from concurrent.futures import Future
 
 import torch
 
 from voxcpm_core.checkpoint.opened import open_checkpoint
+from voxcpm_core.children.parent import PARENT_GONE
 from voxcpm_core.engine import EngineLoop, build_warm_core
-from voxcpm_core.errors import RequestError, StartupError
+from voxcpm_core.errors import CheckpointError, RequestError, StartupError
 from voxcpm_core.faults import place_of
 from voxcpm_core.types import EngineEvent, FloatArray
 from voxcpm_core.worker.arena import RingArena
@@ -38,8 +38,7 @@ from voxcpm_core.worker.wire import Wire
 
 log = logging.getLogger(__name__)
 
-PARENT_GONE, ENGINE_FAULT = 0, 70  # exit statuses
-PARENT_POLL_S = 0.25
+ENGINE_FAULT = 70  # exit status
 
 
 class Worker:
@@ -51,13 +50,14 @@ class Worker:
         choice = choose_device(
             start.config.device, start.placement.kind, start.placement.device_id, torch.cuda.is_available
         )
-        self._ring = ring = Ring(start.geometry, start.ring_fd)
 
         def make_arena(device: torch.device) -> RingArena:
-            self._arena = RingArena(ring, device.type == "cuda", self._announce)
+            self._arena = RingArena(Ring(start.geometry, start.ring_fd), device.type == "cuda", self._announce)
             return self._arena
 
         checkpoint = open_checkpoint(start.config.model)
+        if checkpoint.model != start.model:
+            raise CheckpointError(f"{checkpoint.folder}: now holds another model; load it again")
         self._core = build_warm_core(start.config, checkpoint, choice.device, make_arena)
         self._loop = EngineLoop(self._core, self._deliver)
         self.send(Ready(self._core.stats(), choice.warning))
@@ -93,7 +93,7 @@ class Worker:
 
     def _deliver(self, events: list[EngineEvent]) -> None:
         try:
-            self.send(packed(events, self._ring, self._arena, self._core.stats()))
+            self.send(packed(events, self._arena, self._core.stats()))
         except OSError:
             os._exit(PARENT_GONE)
         if not self._loop.is_running:  # it failed, and everybody has been told
@@ -106,14 +106,16 @@ def main() -> None:
     # Whoever stops a whole process group or service stops the parent, which ends its streams first.
     for ending in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, signal.SIG_IGN)
-    threading.Thread(target=_watch_parent, args=(os.getppid(),), name="voxcpm-parent", daemon=True).start()
     wire = Wire(socket.socket(fileno=int(sys.argv[1])))
     with contextlib.suppress(EOFError, OSError):
-        _start(wire).serve()
+        worker = _start(wire)
+        if worker is not None:
+            worker.serve()
     os._exit(PARENT_GONE)  # at once: no step in flight matters to anybody
 
 
-def _start(wire: Wire) -> Worker:
+def _start(wire: Wire) -> Worker | None:
+    """None when the engine cannot start, which the parent then knows."""
     start: Start = receive(wire)
     try:
         return Worker(wire, start)
@@ -123,11 +125,4 @@ def _start(wire: Wire) -> Worker:
         log.error("the engine cannot start: %s", place_of(error), exc_info=error)
         message = f"the engine cannot start: {type(error).__name__}; the log names the place"
         send(wire, NotStarted(StartupError.__name__, message))
-    raise EOFError
-
-
-def _watch_parent(parent_pid: int) -> None:
-    """End with the parent even while nobody reads from it, as during start-up."""
-    while os.getppid() == parent_pid:
-        time.sleep(PARENT_POLL_S)
-    os._exit(PARENT_GONE)
+    return None

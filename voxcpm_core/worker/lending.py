@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 
 from voxcpm_core.types import FloatArray
-from voxcpm_core.worker.ring import Ring
+from voxcpm_core.worker.ring import NUM_SLOTS, Ring
 
 MIN_FREE_SLOTS = 4  # when fewer are left, slow consumers hold the others: arrays are copied instead of lent
 
@@ -17,7 +17,7 @@ class Lender:
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
         self._lent: dict[int, weakref.ref[FloatArray]] = {}  # by slot
-        self._returns = [self._return_of(slot) for slot in range(ring.num_slots)]
+        self._returns = [self._return_of(slot) for slot in range(NUM_SLOTS)]
 
     def open(self, slot: int) -> FloatArray:
         """A float32 array over a slot that the worker has sent. Drop it, and all that is cut from it, soon."""
@@ -32,7 +32,7 @@ class Lender:
     def forget_worker(self) -> None:
         """After the death of a worker: what it had not sent is free again; what is lent stays lent."""
         lent = {slot for slot, array in self._lent.items() if array() is not None}
-        self._ring.release(set(range(self._ring.num_slots)) - lent)
+        self._ring.release(set(range(NUM_SLOTS)) - lent)
 
     def _return_of(self, slot: int) -> Callable[[object], None]:
         return lambda _: self._ring.release((slot,))

@@ -1,4 +1,4 @@
-"""What parent and worker tell each other. Pickled: both are the same package, and nobody else has the socket."""
+"""What parent and worker tell each other. As Python's own bytes: both are the same package and alone on the socket."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from voxcpm_core.config import EngineConfig
+from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.errors import CheckpointError, ConfigError, ErrorCode, StartupError
 from voxcpm_core.types import EngineRequest, EngineStats, FloatArray, PadSide
 from voxcpm_core.worker.placement import Placement
@@ -22,6 +22,7 @@ class Start:
     """To the worker, first of all."""
 
     config: EngineConfig
+    model: ModelConfig  # as the parent knows it
     placement: Placement
     geometry: RingGeometry
     ring_fd: int

@@ -10,12 +10,12 @@ from voxcpm_core.worker.messages import StepInRing, Turn
 from voxcpm_core.worker.ring import Ring
 
 
-def packed(events: Iterable[EngineEvent], ring: Ring, arena: RingArena, stats: EngineStats) -> Turn:
+def packed(events: Iterable[EngineEvent], arena: RingArena, stats: EngineStats) -> Turn:
     """The message of one turn, which is to be sent: the slots of its steps leave the arena."""
     turn = Turn([], tuple(stats))
     for event in events:
         if isinstance(event, StepOutput):
-            step = _in_ring(event, ring)
+            step = _in_ring(event, arena.ring)
             arena.sent(step.slot)
             turn.events.append(tuple(step))
         elif isinstance(event[1], Admitted):

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
+import struct
 import subprocess
-import threading
 from collections.abc import Mapping
 from typing import Any
 
-from voxcpm_core.children.python import environment, interpreter
+from voxcpm_core.children.python import start_python
 from voxcpm_core.errors import StartupError
+from voxcpm_core.threads import in_thread
 from voxcpm_core.worker.messages import STARTUP_ERRORS, NotStarted, Ready, Start, receive, send
 from voxcpm_core.worker.wire import Wire
 
 MODULE = "voxcpm_core.worker"
+SEND_LIMIT_S = 30  # its main thread does nothing but read: a worker that takes nothing for so long is stopped or stuck
+_LAST = None  # after it no command is sent
 
 
 class WorkerProcess:
     """Started at once; `wait_until_ready` before anything else."""
 
     def __init__(self, start: Start, environ: Mapping[str, str]) -> None:
-        self._socket, child_end = socket.socketpair()
+        try:
+            self._process, self._socket = start_python(("-m", MODULE), environ, pass_fds=(start.ring_fd,))
+        except OSError as error:
+            raise StartupError(f"no process can be started for the engine: {error.strerror}") from None
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_LIMIT_S, 0))
         self._wire = Wire(self._socket)
-        self._send_lock = threading.Lock()
-        with child_end:
-            fd = child_end.fileno()
-            self._process = subprocess.Popen(
-                [interpreter(), "-m", MODULE, str(fd)],
-                pass_fds=(fd, start.ring_fd), stdin=subprocess.DEVNULL, env=environment(environ),
-            )
+        self._commands: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._sending = in_thread(self._send_all, "voxcpm-worker-send")
         self.send(start)
 
     @property
@@ -41,8 +44,8 @@ class WorkerProcess:
         try:
             answer = receive(self._wire)
         except (EOFError, OSError):
-            status = self.end()
-            raise StartupError(f"the engine process {_how_ended(status)} while it started") from None
+            ending = self.end()
+            raise StartupError(f"the engine process {ending} while it started") from None
         if isinstance(answer, NotStarted):
             self.end()
             raise STARTUP_ERRORS[answer.kind](answer.message)
@@ -50,12 +53,8 @@ class WorkerProcess:
         return answer
 
     def send(self, message: object) -> None:
-        """Give a command. One to a dead worker is lost, of which `receive` tells."""
-        with self._send_lock:
-            try:
-                send(self._wire, message)
-            except OSError:
-                return
+        """Give a command; never blocks. One to a dead worker is lost, of which `receive` tells."""
+        self._commands.put(message)
 
     def receive(self) -> Any:
         """The next message; raises EOFError or OSError when the process has ended."""
@@ -69,21 +68,26 @@ class WorkerProcess:
     def kill(self) -> None:
         self._process.kill()
 
-    def end(self, timeout_s: float = 2.0) -> int:
-        """Wait for its end, kill it when that takes longer, and close the connection. Returns the exit status."""
+    def end(self, timeout_s: float = 2.0) -> str:
+        """Wait for its end, kill it when that takes longer, and close the connection.
+
+        Returns how it ended, to be said of "the engine process".
+        """
         try:
             status = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             status = self._process.wait()
-        self.hang_up()  # whoever is blocked in `send` fails now
-        with self._send_lock:
-            self._wire.close()
-        return status
+        self.hang_up()  # a command that is being sent fails now
+        self.send(_LAST)
+        self._sending.exception()  # waits
+        self._wire.close()
+        return f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
 
-    def describe_end(self) -> str:
-        return _how_ended(self._process.returncode)
-
-
-def _how_ended(status: int) -> str:
-    return f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+    def _send_all(self) -> None:
+        """In a thread of its own: a large command, and any to a worker that is stopped, takes its time."""
+        try:
+            while (command := self._commands.get()) is not _LAST:
+                send(self._wire, command)
+        finally:
+            self._process.kill()  # unless it has ended it takes no commands

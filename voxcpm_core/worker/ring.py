@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -48,10 +49,12 @@ class Ring:
     """One process's view. A slot's flag is a byte: the worker sets it, and whoever is done with the slot clears it."""
 
     def __init__(self, geometry: RingGeometry, fd: int) -> None:
+        """`fd`, of the file, becomes the ring's own."""
         self.geometry = geometry
         self.fd = fd
         self.memory = mmap.mmap(fd, geometry.total_bytes)
-        self._address = address_of(np.frombuffer(self.memory, np.uint8))
+        self._address = _address_of(np.frombuffer(self.memory, np.uint8))
+        self._file = weakref.finalize(self, os.close, fd)
 
     @classmethod
     def create(cls, geometry: RingGeometry) -> Ring:
@@ -68,10 +71,6 @@ class Ring:
         return slot
 
     @property
-    def num_slots(self) -> int:
-        return NUM_SLOTS
-
-    @property
     def num_free(self) -> int:
         return self.memory[:NUM_SLOTS].count(_FREE)
 
@@ -81,7 +80,7 @@ class Ring:
 
     def locate(self, array: FloatArray) -> tuple[int, int]:
         """Slot of an array in the ring, and its place there in floats; ValueError when it lies elsewhere."""
-        slot, offset = divmod(address_of(array) - self._address - _FLAG_BYTES, self.geometry.slot_bytes)
+        slot, offset = divmod(_address_of(array) - self._address - _FLAG_BYTES, self.geometry.slot_bytes)
         if not 0 <= slot < NUM_SLOTS:
             raise ValueError("the array is not in the ring")
         return slot, offset // 4
@@ -91,9 +90,10 @@ class Ring:
         return np.frombuffer(self.memory, np.float32, self.geometry.slot_bytes // 4, self.geometry.slot_offset(slot))
 
     def close(self) -> None:
-        os.close(self.fd)
+        """Close the file; idempotent. Arrays over its memory stay."""
+        self._file()
 
 
-def address_of(array: npt.NDArray[Any]) -> int:
+def _address_of(array: npt.NDArray[Any]) -> int:
     """Of the first byte of a contiguous array; several times faster than numpy's own ways to ask."""
     return ctypes.addressof(ctypes.c_char.from_buffer(array.data))

@@ -27,11 +27,8 @@ class Wire:
 
     def receive(self) -> bytes:
         """Block for the next message; raises EOFError or OSError when the other side has gone."""
-        self._fill(_HEADER.size)
-        num_bytes = _HEADER.unpack_from(self._buffer)[0]
-        if not num_bytes:
-            self._drop(_HEADER.size)
-            return self.receive()
+        while not (num_bytes := self._next_length()):
+            self._drop(_HEADER.size)  # it was an announcement
         end = _HEADER.size + num_bytes
         self._fill(end)
         message = bytes(memoryview(self._buffer)[_HEADER.size : end])
@@ -40,6 +37,11 @@ class Wire:
 
     def close(self) -> None:
         self._socket.close()
+
+    def _next_length(self) -> int:
+        self._fill(_HEADER.size)
+        length: int = _HEADER.unpack_from(self._buffer)[0]
+        return length
 
     def _drop(self, num_bytes: int) -> None:
         rest = self._num_read - num_bytes

@@ -69,7 +69,8 @@ def _run(server: TritonServer) -> int:
     try:
         server.start()
         server.wait_until_ready()
-        _note(f"ready: gRPC {server.grpc_url}, HTTP {server.http_url}, metrics {server.metrics_url}; Ctrl-C stops")
+        _note(f"ready: gRPC {server.grpc_url}, HTTP {server.http_url}, metrics {server.metrics_url}, "
+              f"tritonserver {server.pid}; Ctrl-C stops")
         code = server.wait()
     except KeyboardInterrupt:
         limit_s = server.exit_timeout_s

@@ -27,7 +27,8 @@ def request_format(audio_format: str) -> str:
     """What to ask for, for a passage in `audio_format`. Raises InvalidParameter where streams cannot be joined."""
     if audio_format not in _DTYPES:
         known = ", ".join(_DTYPES)
-        raise InvalidParameter(f"format: sentences are joined as {known}, not as {audio_format!r}; encode the whole")
+        message = f"format: sentences are joined as {known}, not as {audio_format!r}; convert the joined file"
+        raise InvalidParameter(message)
     return "pcm_s16le" if audio_format == "wav" else audio_format
 
 

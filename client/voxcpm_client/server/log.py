@@ -11,6 +11,7 @@ from typing import IO
 
 _TAIL_LINES = 40
 _FAILED_MODEL = re.compile(r"failed to load '([^']+)' version \d+: ([^\n]+)")
+_FAILED_POLL = re.compile(r"Poll failed for model directory '([^']+)': ([^\n]+)")
 _FAILED_SERVICE = re.compile(r'failed to start (\w+) service: ([^\n"]+)')
 _OWN_EXCEPTION = "Internal: TritonModelException: "
 _TRACEBACK = "\\n\\nAt:\\n"  # Triton 2.51 writes the line breaks of a message as two characters
@@ -19,6 +20,7 @@ _TRACEBACK = "\\n\\nAt:\\n"  # Triton 2.51 writes the line breaks of a message a
 def causes(text: str) -> dict[str, str]:
     """What stopped a model or a service, by name, as far as the log's lines in `text` say it."""
     models = {f"model {name}": _cause(reason) for name, reason in _FAILED_MODEL.findall(text)}
+    models |= {f"model folder {name}": reason.strip() for name, reason in _FAILED_POLL.findall(text)}
     return models | {f"{name} service": reason.strip() for name, reason in _FAILED_SERVICE.findall(text)}
 
 
