@@ -39,8 +39,11 @@ class Inbox:
         reasons: list[FinishReason | None] = [None] * len(step.stream_ids)
         for position, reason in step.reasons.items():
             reasons[position] = FinishReason(reason)
+        in_order = list(range(len(step.stream_ids)))
         return StepOutput(
-            step.stream_ids, step.indices, reasons, step.latents_rows, step.audio_rows,
+            step.stream_ids, step.indices, reasons,
+            latents_rows=in_order if step.latents_rows is None else step.latents_rows,
+            audio_rows=[*in_order] if step.audio_rows is None else step.audio_rows,
             latents=floats[step.latents_at : latents_end].reshape(-1, *self._latents_shape),
             audio=floats[step.audio_at : audio_end].reshape(-1, self._num_samples),
         )

@@ -75,8 +75,8 @@ class StepInRing(NamedTuple):
     stream_ids: list[int]
     indices: list[int]
     reasons: dict[int, str]  # by position: of streams that end with this patch
-    latents_rows: list[int]
-    audio_rows: list[int | None]
+    latents_rows: list[int] | None  # None: 0, 1, 2, ... as in nearly every step
+    audio_rows: list[int | None] | None  # likewise
     slot: int
     latents_at: int
     num_latents_rows: int

@@ -30,7 +30,10 @@ def _in_ring(step: StepOutput, ring: Ring) -> StepInRing:
     slot, latents_at = ring.locate(step.latents)
     audio_at = ring.locate(step.audio)[1] if len(step.audio) else 0
     reasons = {i: reason.value for i, reason in enumerate(step.reasons) if reason is not None}
+    in_order = list(range(len(step.stream_ids)))
     return StepInRing(
-        step.stream_ids, step.indices, reasons, step.latents_rows, step.audio_rows,
+        step.stream_ids, step.indices, reasons,
+        None if step.latents_rows == in_order else step.latents_rows,
+        None if step.audio_rows == in_order else step.audio_rows,
         slot, latents_at, len(step.latents), audio_at, len(step.audio),
     )
