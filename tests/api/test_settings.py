@@ -81,7 +81,7 @@ import sys, voxcpm_core
 assert "numpy" not in sys.modules
 from voxcpm_core import VoxCPM
 assert "torch" not in sys.modules
-assert voxcpm_core.__all__ == ["VoxCPM"]
+assert voxcpm_core.__all__ == ["RequestError", "StartupError", "VoxCPM"]
 try:
     voxcpm_core.Voxcpm
 except AttributeError as error:

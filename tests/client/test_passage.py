@@ -221,12 +221,14 @@ def test_cancelling_the_task_cancels_all(client: Client) -> None:
     before = num_cancelled(client)
 
     async def cancel() -> None:
+        has_begun = asyncio.Event()
+
         async def read() -> None:
             async for _ in client.astream_text(SLOW, ahead=2, reference_audio=b"RIFF"):
-                pass
+                has_begun.set()
 
         task = asyncio.create_task(read())
-        await asyncio.sleep(0.5)
+        await has_begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

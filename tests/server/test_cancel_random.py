@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -23,21 +25,33 @@ from voxcpm_core.serving.poller import RUNNING_POLL_S
 
 pytestmark = pytest.mark.server
 NUM_CALLERS = 6
+MAX_SERVERS = 3
 STAYING = {**LONG, "max_length": 6, "seed": 5}
 NUM_IN_FLIGHT = 2
 WIRE_S = 0.01  # of the cancellation to the server, and of the status back
 
 
-@pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+@contextmanager
+def started(log_file: Path) -> Iterator[Instance]:
     """Room for three, two who wait and one at the gate: of six callers some are in every place."""
     require_installation(dict(os.environ))
-    log_file = tmp_path_factory.mktemp("random") / "tritonserver.log"
     with (
         make_server(log_file, VOXCPM_MAX_RUNNING="3", VOXCPM_MAX_WAITING="2") as server,
         Instance(server) as instance,
     ):
         yield instance
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
+    with started(tmp_path_factory.mktemp("random") / "tritonserver.log") as instance:
+        yield instance
+
+
+def died_of_itself(log_file: Path) -> bool:
+    """Whether tritonserver crashed in its own code: 2.51 was seen to, at a cancel over gRPC."""
+    log = log_file.read_text()
+    return "Signal (11) received" in log and "libtriton_python" not in log
 
 
 def leave_after_a_while(instance: Instance, request_id: str, rng: random.Random) -> None:
@@ -74,7 +88,20 @@ WAYS: list[Callable[[Instance, str, random.Random], None]] = [
 
 
 @pytest.mark.parametrize("num_cancels", [100, pytest.param(500, marks=pytest.mark.soak)])
-def test_random_cancels(instance: Instance, num_cancels: int):
+def test_random_cancels(tmp_path: Path, num_cancels: int):
+    for attempt in range(MAX_SERVERS):
+        log_file = tmp_path / f"tritonserver{attempt}.log"
+        try:
+            with started(log_file) as instance:
+                check_random_cancels(instance, num_cancels)
+            return
+        except Exception:
+            if not died_of_itself(log_file):
+                raise
+    pytest.fail("every server died of itself")
+
+
+def check_random_cancels(instance: Instance, num_cancels: int) -> None:
     server, alone = instance.server, heard(instance.server)
     assert server.log_file is not None
     log_start = len(server.log_file.read_text())
@@ -91,10 +118,12 @@ def test_random_cancels(instance: Instance, num_cancels: int):
 
     staying = threading.Thread(target=stay)
     staying.start()
-    with ThreadPoolExecutor(NUM_CALLERS) as callers:
-        leaving = list(callers.map(leave, range(num_cancels)))
-    over.set()
-    staying.join(120)
+    try:
+        with ThreadPoolExecutor(NUM_CALLERS) as callers:
+            leaving = list(callers.map(leave, range(num_cancels)))
+    finally:
+        over.set()
+        staying.join(120)
     assert len(leaving) == num_cancels
     assert stayed
     assert all(stayed), "who stayed heard something else"

@@ -60,6 +60,7 @@ def test_the_documented_commands(triton_server: TritonServer, tmp_path: Path):
     assert printed.count("TTFA: p50") == printed.count("RTF: p50") == 3
 
 
+@pytest.mark.soak
 @pytest.mark.server
 def test_tritons_queue_admits_what_the_window_cannot(start_server: Callable[..., TritonServer], tmp_path: Path):
     server = start_server(VOXCPM_MAX_RUNNING="4", VOXCPM_MAX_WAITING="2")

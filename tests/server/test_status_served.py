@@ -17,6 +17,7 @@ from voxcpm_core.local.client import connect_instances
 pytestmark = pytest.mark.server
 
 
+@pytest.mark.soak
 def test_two_servers_do_not_meet_and_each_answers_while_it_is_full(
     start_server: Callable[..., TritonServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -122,6 +122,7 @@ def test_not_ready_in_time(tmp_path: Path) -> None:
         server.stop(grace_s=0)
 
 
+@pytest.mark.soak
 def test_two_servers_do_not_meet(start_server: Callable[..., TritonServer]) -> None:
     first = start_server(repository=DOUBLE_REPOSITORY)
     second = start_server(repository=DOUBLE_REPOSITORY)

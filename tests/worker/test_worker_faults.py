@@ -106,6 +106,7 @@ def test_closing_while_it_starts_again_does_not_wait_for_the_start(own_worker):
     assert time.monotonic() - started_s < FAULT_LIMIT_S
 
 
+@pytest.mark.soak
 def test_a_parent_that_was_stopped_for_a_while_loses_nothing(own_worker):
     """While the parent takes nothing the worker waits: the ring is bounded and nothing is overwritten."""
     program = "import os, signal, sys, time; os.kill({0}, signal.SIGSTOP); time.sleep(1); os.kill({0}, signal.SIGCONT)"

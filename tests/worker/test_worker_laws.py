@@ -33,6 +33,7 @@ def test_a_crowd_gets_what_each_gets_alone_in_this_process(worker, in_process, r
             assert all(patch.audio is None for patch in stream.patches)
 
 
+@pytest.mark.soak
 def test_run_ahead_is_lock_step(in_process, requests_of_all_kinds):
     handle = start_worker(dataclasses.replace(CONFIG, run_ahead="on"), "cpu")
     try:

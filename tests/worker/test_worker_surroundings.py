@@ -71,6 +71,7 @@ def test_a_relative_folder_is_found_from_another_directory(tmp_path: Path, monke
         handle.close()
 
 
+@pytest.mark.soak
 def test_a_folder_that_became_another_model_is_not_served(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     folder = tmp_path / "model"
     shutil.copytree(DEMO_FOLDER, folder)
@@ -88,6 +89,7 @@ def test_a_folder_that_became_another_model_is_not_served(tmp_path: Path, caplog
         handle.close()
 
 
+@pytest.mark.soak
 def test_without_free_descriptors_it_is_started_once_there_are(own_worker: WorkerHandle):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     pid = own_worker.stats().worker_pid
