@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import TracebackType
 
 import pytest
 
@@ -10,6 +11,15 @@ from voxcpm_client.server import ServerError, TritonServer, find_installation, f
 
 DOUBLE_REPOSITORY = Path(__file__).parent / "fixtures" / "double_repository"
 DEMO_SETTINGS = {"VOXCPM_MODEL": "demo", "VOXCPM_DEVICE": "cpu"}
+
+
+class ShortLivedServer(TritonServer):
+    """One that is killed when its test is over: to end by itself takes tritonserver 3 s at the least."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop(grace_s=0)
 
 
 def require_installation(environ: dict[str, str]) -> None:
@@ -23,8 +33,8 @@ def require_installation(environ: dict[str, str]) -> None:
 def make_server(
     log_file: Path, *, repository: Path | None = None, arguments: tuple[str, ...] = (), **settings: str
 ) -> TritonServer:
-    """A server that is not started; use it as a context manager to get one that is ready."""
-    return TritonServer(
+    """A server that is not started; use it as a context manager to get one that is ready, and killed in the end."""
+    return ShortLivedServer(
         repository or find_repository(),
         settings={**DEMO_SETTINGS, **settings},
         log_file=log_file,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from voxcpm_client.cli.app import main
+
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "voxcpm_client"]
 LIMIT_S = 120
@@ -30,5 +32,22 @@ def cli() -> Callable[..., subprocess.CompletedProcess[bytes]]:
         return subprocess.run(
             command, env=environment(**extra), cwd=ROOT, input=given, capture_output=True, timeout=LIMIT_S
         )
+
+    return run
+
+
+@pytest.fixture
+def cli_here(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> Callable[..., subprocess.CompletedProcess[bytes]]:
+    """The same in this process, for commands that would take seconds to import what is imported here already."""
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+        command = ["voxcpm-triton", *map(str, arguments)]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfdbinary.readouterr()
+        return subprocess.CompletedProcess(command, int(ended.value.code or 0), out, err)
 
     return run

@@ -75,13 +75,16 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_serve_until_a_signal(serving: Callable[..., Serving], ending: signal.Signals) -> None:
+def test_serve_until_ctrl_c(serving: Callable[..., Serving]) -> None:
     server = serving()
     assert "taking the demo checkpoint: its weights are random" in server.log
     assert re.search(r"server_id +\| from-the-test", server.log)
     speech = synthesize("Hello.", url=server.grpc_url, max_length=1, inference_timesteps=2)
     assert speech.num_samples > 0
+    _assert_ends(server, signal.SIGINT)
+
+
+def _assert_ends(server: Serving, ending: signal.Signals) -> None:
     (server_pid,) = _children(server.process.pid)
     server.process.send_signal(ending)
     rest, _ = server.process.communicate(timeout=LIMIT_S)
@@ -117,6 +120,7 @@ def test_a_copied_repository_beside_another_model(serving: Callable[..., Serving
     server = serving("--model", "demo", "--model-repository", str(fleet))
     assert synthesize("Hello.", url=server.grpc_url, max_length=1, inference_timesteps=2).num_samples > 0
     assert synthesize("latents", url=server.grpc_url, model="double").audio == b"ab"
+    _assert_ends(server, signal.SIGTERM)
 
 
 def test_a_second_signal_cuts_running_streams(serving: Callable[..., Serving]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.client.cancellations import num_cancelled, wait_for_cancelled
+from tests.client.cancellations import num_cancelled, wait_for_cancelled, wait_for_threads
 from tests.server_process import DOUBLE_REPOSITORY
 from voxcpm_client import Chunk, Client, VoxError, asynthesize, errors, stream, synthesize
 from voxcpm_client.server import TritonServer
@@ -163,7 +163,7 @@ def test_closing_the_iterator_cancels(client: Client) -> None:
     next(chunks)
     chunks.close()
     wait_for_cancelled(client, before + 1)
-    assert threading.active_count() <= threads
+    wait_for_threads(threads)
 
 
 def test_closing_the_asynchronous_iterator_cancels(client: Client) -> None:
@@ -198,7 +198,7 @@ def test_cancelled_streams_leave_no_threads(client: Client) -> None:
         chunks = client.stream("silence")
         next(chunks)
         chunks.close()
-    assert threading.active_count() <= threads
+    wait_for_threads(threads)
 
 
 @both

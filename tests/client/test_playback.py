@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.client.cancellations import wait_for_threads
 from voxcpm_client import Chunk, errors, play
 from voxcpm_client.playback import find_player, played
 from voxcpm_client.speech import SpeechCollector
@@ -121,7 +122,7 @@ def test_leaving_early_is_silent_at_once(tmp_path: Path, install: Install) -> No
     chunks.close()
     assert time.monotonic() - started_s < LIMIT_S
     _wait_until_gone(int((tmp_path / "pid").read_text()))
-    assert threading.active_count() == threads
+    wait_for_threads(threads)
 
 
 def test_a_failure_of_the_stream_stops_the_player(tmp_path: Path, install: Install) -> None:

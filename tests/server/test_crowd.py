@@ -1,11 +1,8 @@
-"""Many callers at once, and callers who leave."""
+"""Many callers at once."""
 
 from __future__ import annotations
 
-import http.client
-import json
 import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,6 +11,7 @@ from tests.server.wire import GrpcCall, call
 from voxcpm_client.server import TritonServer
 
 pytestmark = pytest.mark.server
+BURST_S = 8.0  # of which a machine of two cores takes 2 s to make the patches
 LONG = {"target_text": "A very long story", "ignore_stop": True, "length_cap": False}
 
 
@@ -34,6 +32,15 @@ def test_sixteen_streams_each_as_alone(triton_server: TritonServer):
         assert np.abs(together_pcm - alone_pcm).max() <= 1
 
 
+def test_a_burst_is_handed_over_at_once(triton_server: TritonServer):
+    """To a single instance Triton would hand it over in the course of 12 s or more."""
+    inputs = {"target_text": "At once.", "inference_timesteps": 2, "max_length": 1}
+    start_s = time.monotonic()
+    burst = [GrpcCall(triton_server, inputs) for _ in range(64)]
+    assert all(each.finish().errors == [] for each in burst)
+    assert time.monotonic() - start_s < BURST_S
+
+
 def test_mixed_timesteps_and_guidance_share_the_engine(triton_server: TritonServer):
     settings = [(2, 1.0), (5, 2.0), (10, 3.0), (10, 2.0)]
     crowd = [
@@ -48,33 +55,6 @@ def test_mixed_timesteps_and_guidance_share_the_engine(triton_server: TritonServ
         alone = call(triton_server, "mixed", inference_timesteps=steps, cfg_value=cfg, max_length=3, seed=1)
         difference = np.frombuffer(answer.audio, "<i2").astype(int) - np.frombuffer(alone.audio, "<i2")
         assert np.abs(difference).max() <= 1
-
-
-def test_leaving_frees_the_slot_and_the_waiting_places(start_server: Callable[..., TritonServer]):
-    server = start_server(VOXCPM_MAX_RUNNING="1", VOXCPM_MAX_WAITING="1")
-    running = GrpcCall(server, LONG, request_id="running")
-    assert running.next_event()
-    waiting = GrpcCall(server, LONG, request_id="waiting")
-    blocked = GrpcCall(server, LONG, request_id="blocked")
-    time.sleep(0.5)
-    start_s = time.monotonic()
-    for each in (waiting, blocked, running):
-        each.cancel()
-    assert call(server, max_length=1).errors == []
-    assert time.monotonic() - start_s < 10
-
-
-def test_a_caller_who_hangs_up_over_http_frees_the_slot(start_server: Callable[..., TritonServer]):
-    server = start_server(VOXCPM_MAX_RUNNING="1", VOXCPM_MAX_WAITING="1")
-    connection = http.client.HTTPConnection(server.http_url, timeout=30)
-    connection.request("POST", "/v2/models/voxcpm/generate_stream", json.dumps({**LONG, "encoding": "base64"}))
-    response = connection.getresponse()
-    assert response.readline().startswith(b"data:")
-    response.close()
-    connection.close()
-    start_s = time.monotonic()
-    assert call(server, max_length=1).errors == []
-    assert time.monotonic() - start_s < 10
 
 
 def test_a_deadline_ends_a_long_stream(triton_server: TritonServer):

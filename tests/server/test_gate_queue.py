@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 import time
@@ -12,14 +11,13 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.server.conftest import QUEUE_SIZE
 from tests.server.instance import GENEROUS_S, Instance, logged_ends
 from tests.server.streams import LONG, GrpcStream
 from tests.server.wire import call, generate, generate_stream
-from tests.server_process import make_server, require_installation
-from voxcpm_client.server import find_repository
 
 pytestmark = pytest.mark.server
-QUEUE_SIZE = 4
+NUM_AT_GATE = 4  # the instances of config.pbtxt: each blocks with one
 NUM_AHEAD = 1  # Triton takes the next request out of its queue while execute() still blocks with the one before
 SHORT = {**LONG, "max_length": 2}
 FULL = "Exceeds maximum queue size"
@@ -28,25 +26,8 @@ ENDED_S = 5 * 2.0  # after the worker's death; five times the limit, on a shared
 SETTLED_S = 0.3
 
 
-@pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    """One stream runs, one waits in the engine, one at the gate, and Triton's queue is short."""
-    require_installation(dict(os.environ))
-    folder = tmp_path_factory.mktemp("gate")
-    repository = folder / "models"
-    shutil.copytree(find_repository(), repository)
-    config = repository / "voxcpm" / "config.pbtxt"
-    shipped = config.read_text()
-    config.write_text(shipped.replace("max_queue_size: 256", f"max_queue_size: {QUEUE_SIZE}"))
-    assert config.read_text() != shipped
-    settings = {"VOXCPM_MAX_RUNNING": "1", "VOXCPM_MAX_WAITING": "1"}
-    server = make_server(folder / "tritonserver.log", repository=repository, **settings)
-    with server, Instance(server) as instance:
-        yield instance
-
-
 class Jam:
-    """An engine whose places are all taken, also the one at the gate and the one ahead of it."""
+    """An engine whose places are all taken, also those at the gate and the one ahead of them."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -56,7 +37,7 @@ class Jam:
         assert self._streams[0].next_chunk()
         self._add()
         instance.wait_for(running=1, waiting=1)
-        for _ in range(1 + NUM_AHEAD):
+        for _ in range(NUM_AT_GATE + NUM_AHEAD):
             self._add()
             time.sleep(SETTLED_S)
         self.num_prefills = instance.status()["num_prefills"]
@@ -66,24 +47,25 @@ class Jam:
         status = self.instance.status()
         assert (status["running"], status["waiting"], status["num_prefills"]) == (1, 1, self.num_prefills)
 
-    def clear(self) -> None:
+    def clear(self, pause_s: float = 0.0) -> None:
         for stream in self._streams:
             stream.leave()
+            time.sleep(pause_s)
 
     def _add(self) -> None:
         self._streams.append(GrpcStream(self.instance.server, LONG))
 
 
 @pytest.fixture
-def jam(instance: Instance) -> Iterator[Jam]:
-    jam = Jam(instance)
+def jam(narrow: Instance) -> Iterator[Jam]:
+    jam = Jam(narrow)
     yield jam
     jam.clear()
     # Who has left may still be in Triton's queue, which hands on in order.
     last_s = time.monotonic() + GENEROUS_S
-    while call(instance.server, max_length=1).errors and time.monotonic() < last_s:
+    while call(narrow.server, max_length=1).errors and time.monotonic() < last_s:
         time.sleep(SETTLED_S)
-    instance.wait_until_idle()
+    narrow.wait_until_idle()
 
 
 def test_a_full_queue_refuses_in_tritons_words(jam: Jam):
@@ -130,7 +112,7 @@ def test_priorities_rule_and_equals_keep_their_order(jam: Jam):
     readers = [threading.Thread(target=finish, args=[name]) for name in names]
     for reader in readers:
         reader.start()
-    jam.clear()
+    jam.clear(SETTLED_S)  # at once, the instances would take one each and race for the gate
     for reader in readers:
         reader.join(60)
     assert ended == ["high", "first", "second", "low"]

@@ -6,7 +6,6 @@ import base64
 import os
 import signal
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -134,18 +133,6 @@ def test_damaged_files_get_an_answer_and_fill_no_log(triton_server: TritonServer
         assert answer.num_finals + len(answer.errors) == 1
     assert "mpg123" not in triton_server.log_file.read_text()
     assert triton_server.log_file.stat().st_size - logged < 40 * 200
-
-
-def test_the_decoders_end_with_the_server(start_server: Callable[..., TritonServer]):
-    server = start_server()
-    assert call(server, reference_audio=clip(), max_length=1).errors == []
-    pids = decoders(server)
-    assert pids
-    server.stop()
-    end_s = time.monotonic() + 5 * 1.0
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
 
 
 def test_normalised_text_is_spoken_as_its_words_are(triton_server: TritonServer):

@@ -70,7 +70,7 @@ def test_tritons_queue_admits_what_the_window_cannot(start_server: Callable[...,
 
 def test_a_profile_export_with_stray_memory(tmp_path: Path):
     """Raw audio, latents that were never sent, and the outputs of the empty FINAL are all in it."""
-    chunk = '{"is_last":false,"latents":%s,"num_samples":7680,"sample_rate":48000,"audio":"\xff,\\"latents\\":\x7f"}'
+    chunk = '{"is_last":false,"latents":%s,"num_samples":7680,"sample_rate":48000,"audio":"\\u00e\xff,\\"latents\\":"}'
     stray = '{"is_last":{},"latents":,"num_samples":-7,"sample_rate":0,"audio":""}'
     export = (
         '{"experiments":[{"experiment":{"mode":"concurrency","value":2},"requests":[{"timestamp":1000000,'

@@ -46,11 +46,9 @@ class Heard:
         return self.times_s[-1] - self.times_s[0]
 
 
-@pytest.fixture(scope="module")
-def instance(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
-    require_installation(dict(os.environ))
-    log_file = tmp_path_factory.mktemp("slow") / "tritonserver.log"
-    with make_server(log_file, VOXCPM_MAX_RUNNING="32") as server, Instance(server) as instance:
+@pytest.fixture
+def instance(triton_server: TritonServer) -> Iterator[Instance]:
+    with Instance(triton_server) as instance:
         yield instance
 
 
@@ -139,8 +137,9 @@ def test_more_blocked_senders_than_the_pool_has_threads_stop_nobody(blocking: tu
     server = instance.server
     before = hear_all(server)
     inputs = {**LONG, "max_length": 20}  # more steps than outputs fit in the memory shared with the worker
+    num_prefills = instance.status()["num_prefills"]
     blocked = [GrpcStream(server, {**inputs, "seed": seed}, f"blocked-{seed}") for seed in range(NUM_THREADS + 1)]
-    instance.wait_for(num_prefills=instance.status()["num_prefills"] + len(blocked))
+    instance.wait_for(num_prefills=num_prefills + len(blocked))
     beside = hear_all(server)
     for mine, theirs in zip(beside, before, strict=True):
         assert same_sound(mine.audio, theirs.audio)

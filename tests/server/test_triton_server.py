@@ -49,6 +49,7 @@ def test_stop_leaves_nothing(tmp_path: Path) -> None:
         pid, url = server.pid, server.http_url
         assert server.is_ready()
         assert _regions() > before
+        server.stop()
     assert _group_is_gone(pid)
     assert _regions() == before
     assert not Path(f"/proc/{pid}").exists()

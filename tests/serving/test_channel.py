@@ -5,11 +5,11 @@ import threading
 from tests.serving.fake_triton import FakeBackend, FakeSender
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.serving.channel import Channel
-from voxcpm_core.serving.responses import Responses
+from voxcpm_core.serving.responses import TritonResponses
 
 
 def channel_to(sender: FakeSender) -> Channel:
-    return Channel(sender, Responses(FakeBackend()), "r1")
+    return Channel(sender, TritonResponses(FakeBackend()), "r1")
 
 
 def test_an_error_is_one_response_with_final():
@@ -29,7 +29,7 @@ def test_there_is_one_final_whatever_is_called():
     channel.finish()
     channel.finish()
     assert not channel.fail(RequestError(ErrorCode.INTERNAL, "late"))
-    channel.send(object())
+    channel.send([])
     assert not channel.is_cancelled()
     assert (sender.num_finals, sender.responses, sender.violations, sender.num_polls) == (1, [], [], 0)
 
@@ -78,7 +78,7 @@ def test_a_blocked_data_send_does_not_block_the_cancel_question():
 
     sender = FakeSender(delay_s=delay)
     channel = channel_to(sender)
-    thread = threading.Thread(target=channel.send, args=(object(),))
+    thread = threading.Thread(target=channel.send, args=([],))
     thread.start()
     assert entered.wait(5)
     sender.gone.set()

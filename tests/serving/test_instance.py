@@ -13,12 +13,14 @@ from tests.serving.fake_engine import FakeEngine
 from tests.serving.fake_triton import FakeBackend
 from tests.serving.served import GENEROUS_S, MODEL, speech
 from voxcpm_core.config.engine import EngineConfig
+from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.local.client import connect_instances
 from voxcpm_core.local.status import InstanceName
 from voxcpm_core.serving.instance import Instance
 from voxcpm_core.text.tokenizer import TextTokenizer
 
 NAME = InstanceName("voxcpm", "3", "voxcpm_0")
+ALONE = InstancePlace("voxcpm", "3", "voxcpm_0", "KIND_CPU 0", index=0, count=1)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +37,7 @@ def backend() -> FakeBackend:
 @pytest.fixture
 def instance(tokenizer: TextTokenizer, backend: FakeBackend, runtime_folder: Path) -> Iterator[Instance]:
     engine = FakeEngine(MODEL, tokenizer, EngineConfig(model="fake", max_running=4, max_waiting=2))
-    instance = Instance(NAME, engine, backend)
+    instance = Instance(NAME, ALONE, engine, backend)
     yield instance
     instance.close()
 
@@ -59,7 +61,7 @@ def test_close_ends_the_socket_with_the_rest(instance: Instance):
 
 def test_speech_does_not_need_the_socket(runtime_folder: Path, tokenizer: TextTokenizer, backend: FakeBackend):
     (runtime_folder / f"voxcpm-{os.geteuid()}").mkdir(mode=0o755)
-    instance = Instance(NAME, FakeEngine(MODEL, tokenizer, EngineConfig(model="fake")), backend)
+    instance = Instance(NAME, ALONE, FakeEngine(MODEL, tokenizer, EngineConfig(model="fake")), backend)
     try:
         (warning,) = backend.Logger.lines
         assert "mode 0700" in warning

@@ -2,22 +2,22 @@
 
 import numpy as np
 
-from tests.serving.fake_triton import FakeBackend
-from voxcpm_core.errors import ErrorCode, RequestError
+from tests.serving.fake_triton import FakeBackend, InferenceResponse
+from voxcpm_core.errors import ErrorCode
 from voxcpm_core.serving.chunker import Chunk
 from voxcpm_core.serving.options import OutputOptions
-from voxcpm_core.serving.responses import Responses, StreamInfo
+from voxcpm_core.serving.responses import StreamInfo, TritonResponses, chunk_tensors
 
-RESPONSES = Responses(FakeBackend())
+RESPONSES = TritonResponses(FakeBackend())
 
 
-def info(options: OutputOptions) -> StreamInfo:
-    return StreamInfo("r1", 2**60, 48_000, options)
+def built(chunk: Chunk, options: OutputOptions) -> InferenceResponse:
+    return RESPONSES.data(chunk_tensors(chunk, StreamInfo("r1", 2**60, 48_000, options)))
 
 
 def test_types_and_shapes_are_those_of_the_contract():
     chunk = Chunk(b"\x00\x01\x00", 3, 640, np.zeros((4, 8), np.float32), "stop")
-    response = RESPONSES.data(chunk, info(OutputOptions(wants_latents=True)))
+    response = built(chunk, OutputOptions(wants_latents=True))
     types = {t.name(): (t.as_numpy().dtype, t.as_numpy().shape) for t in response.output_tensors}
     assert types == {
         "audio": (np.dtype(object), (1,)), "chunk_index": (np.dtype(np.int32), (1,)),
@@ -35,24 +35,24 @@ def test_types_and_shapes_are_those_of_the_contract():
 
 
 def test_a_chunk_in_the_middle():
-    outputs = RESPONSES.data(Chunk(b"ab", 0, 1, None), info(OutputOptions())).outputs()
+    outputs = built(Chunk(b"ab", 0, 1, None), OutputOptions()).outputs()
     assert (outputs["is_last"], outputs["finish_reason"], "latents" in outputs) == (False, b"", False)
 
 
 def test_base64_encodes_the_chunk_by_itself():
-    outputs = RESPONSES.data(Chunk(b"\xff\x00a", 0, 1, None), info(OutputOptions(base64=True))).outputs()
+    outputs = built(Chunk(b"\xff\x00a", 0, 1, None), OutputOptions(base64=True)).outputs()
     assert outputs["audio"] == b"/wBh"
 
 
 def test_latents_alone_bring_no_audio():
     chunk = Chunk(b"", 0, 0, np.zeros((2, 8), np.float32))
-    outputs = RESPONSES.data(chunk, info(OutputOptions(wants_audio=False, wants_latents=True))).outputs()
+    outputs = built(chunk, OutputOptions(wants_audio=False, wants_latents=True)).outputs()
     assert "audio" not in outputs
     assert outputs["latents"].shape == (2, 8)
 
 
 def test_every_code_has_its_triton_code():
-    codes = {code.value: RESPONSES.error(RequestError(code, "m"), "r").error.code for code in ErrorCode}
+    codes = {code.value: RESPONSES.error("m", code.triton_code).error.code for code in ErrorCode}
     invalid = [f"INVALID_{kind}" for kind in ("TEXT", "AUDIO", "LATENTS", "PARAMETER")]
     assert codes == {
         **dict.fromkeys([*invalid, "CONFLICTING_INPUTS", "TOO_LARGE"], "INVALID_ARG"),

@@ -19,7 +19,7 @@ from voxcpm_core.serving.channel import Channel
 from voxcpm_core.serving.gate import Gate
 from voxcpm_core.serving.options import OutputOptions
 from voxcpm_core.serving.output import Output
-from voxcpm_core.serving.responses import Responses
+from voxcpm_core.serving.responses import TritonResponses
 from voxcpm_core.serving.sender_pool import SenderPool
 from voxcpm_core.serving.stream import OutputStream
 from voxcpm_core.types import Admitted, EngineRequest, Failed, FinishReason, Patch
@@ -45,11 +45,11 @@ class Scene:
     def __init__(self, pool: SenderPool, sender: FakeSender, stream: bool = True) -> None:
         self.sender = sender
         self.backend = FakeBackend()
-        responses = Responses(self.backend)
+        responses = TritonResponses(self.backend)
         self.gate = Gate(1, 1, 100, 16)
         self.stream = OutputStream(
             Channel(sender, responses, "r1"), self.gate.enter(1, lambda: None),
-            Output("r1", OutputOptions(stream=stream), MODEL), responses, pool, self.backend.Logger.log_info,
+            Output("r1", OutputOptions(stream=stream), MODEL), pool, self.backend.Logger.log_info,
         )
         self.num_cancels = 0
         self.seeds: list[int] = []  # of what was submitted

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from voxcpm_core.worker.wire import Wire
+from voxcpm_core.wire import Wire
 
 
 @pytest.fixture

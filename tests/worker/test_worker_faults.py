@@ -66,6 +66,7 @@ def test_a_killed_worker_ends_its_streams_and_is_started_again(own_worker):
     assert own_worker.stats().worker_pid != pid
 
 
+@pytest.mark.soak
 def test_after_five_crashes_in_a_row_it_stays_down_and_says_so(tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(DEMO_FOLDER, folder)
@@ -132,9 +133,9 @@ def test_a_worker_ends_with_its_parent():
     parent.stdin.close()
 
 
-def test_signals_to_the_whole_group_do_not_reach_the_engine(own_worker):
-    pid = own_worker.stats().worker_pid
+def test_signals_to_the_whole_group_do_not_reach_the_engine(worker):
+    pid = worker.stats().worker_pid
     assert os.getpgid(pid) != os.getpgid(0)
     for ending in (signal.SIGINT, signal.SIGTERM):
         os.kill(pid, ending)
-    assert len(finished(own_worker, SHORT).patches) == 3
+    assert len(finished(worker, SHORT).patches) == 3

@@ -103,18 +103,18 @@ def test_without_free_descriptors_it_is_started_once_there_are(own_worker: Worke
     assert len(finished(own_worker, SHORT).patches) == 3
 
 
-def test_a_stopped_worker_blocks_no_caller(own_worker: WorkerHandle):
-    stream_id, running = submit(own_worker, ENDLESS)
+def test_a_stopped_worker_blocks_no_caller(worker: WorkerHandle):
+    stream_id, running = submit(worker, ENDLESS)
     assert running.has_patch.wait(GENEROUS_S)
-    pid = own_worker.stats().worker_pid
+    pid = worker.stats().worker_pid
     os.kill(pid, signal.SIGSTOP)
     started_s = time.monotonic()
-    encoding = own_worker.encode(UPLOAD, "left")
-    own_worker.cancel(stream_id)
-    _, short = submit(own_worker, SHORT)
+    encoding = worker.encode(UPLOAD, "left")
+    worker.cancel(stream_id)
+    _, short = submit(worker, SHORT)
     assert time.monotonic() - started_s < NEVER_BLOCKS_S
     os.kill(pid, signal.SIGCONT)
-    assert encoding.result(GENEROUS_S).shape[1] == own_worker.model.feat_dim
+    assert encoding.result(GENEROUS_S).shape[1] == worker.model.feat_dim
     assert running.has_ended.wait(GENEROUS_S)
     assert running.error_code == "CANCELLED"
     assert short.has_ended.wait(GENEROUS_S)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-
 from voxcpm_core.errors import ConfigError, shown
 
 DEMO = "demo"
@@ -37,6 +35,8 @@ def locate(model: str) -> Path:
 
 
 def _from_hub(model: str) -> Path:
+    from huggingface_hub import snapshot_download  # 0.3 s to import, in each process that opens a checkpoint
+
     try:
         return Path(snapshot_download(model, allow_patterns=list(_HUB_FILES)))
     except Exception as error:  # besides its own errors the hub raises those of its HTTP library, which has changed

@@ -30,6 +30,12 @@ class LocalClient:
         result: dict[str, Any] = answer["result"]
         return result
 
+    def detach(self) -> socket.socket:
+        """The connection, without a time limit: for what speaks another protocol from here on."""
+        detached = self._connection.dup()
+        detached.settimeout(None)
+        return detached
+
     def close(self) -> None:
         self._lines.close()
         self._connection.close()

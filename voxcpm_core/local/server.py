@@ -16,6 +16,7 @@ from voxcpm_core.faults import Log, internal_error
 from voxcpm_core.local.folder import digest, own_folder
 
 Operation = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+Takeover = Callable[[Mapping[str, Any]], Callable[[socket.socket], None]]
 MAX_LINE_BYTES = 1 << 20
 CLOSE_S = 2.0  # for answers on their way
 RETRY_S = 0.5
@@ -25,11 +26,20 @@ class LocalServer:
     """Answers JSON lines, `{"op": NAME, ...}`, with `{"result": {...}}` or `{"error": {"code": ..., "message": ...}}`.
 
     Every connection has a thread of its own, on which the operation runs; so operations must be thread-safe, and one
-    that blocks holds up its own caller alone. Raises OSError when the socket cannot be made.
+    that blocks holds up its own caller alone. After a `takeovers` operation, which is answered with an empty result,
+    the connection is another protocol's: what it returned serves it. Raises OSError when the socket cannot be made.
     """
 
-    def __init__(self, model: str, operations: Mapping[str, Operation], server_pid: int, log: Log) -> None:
+    def __init__(
+        self,
+        model: str,
+        operations: Mapping[str, Operation],
+        server_pid: int,
+        log: Log,
+        takeovers: Mapping[str, Takeover] | None = None,
+    ) -> None:
         self._operations = operations
+        self._takeovers = takeovers or {}
         self._log = log
         self._server_pid = server_pid
         # Random, since a model that is loaded anew meets the old instance of the same name.
@@ -98,27 +108,31 @@ class LocalServer:
         try:
             with connection.makefile("rb") as lines, contextlib.suppress(OSError):  # the caller has gone
                 while line := lines.readline(MAX_LINE_BYTES + 1):
-                    answer = self._answer(line)
+                    answer, serve = self._answer(line)
                     connection.sendall(json.dumps(answer).encode() + b"\n")
-                    if len(line) > MAX_LINE_BYTES:
+                    if serve is not None:
+                        serve(connection)
+                    if serve is not None or len(line) > MAX_LINE_BYTES:
                         break
         finally:
             with self._lock:
                 del self._connections[connection]
                 connection.close()
 
-    def _answer(self, line: bytes) -> dict[str, Any]:
+    def _answer(self, line: bytes) -> tuple[dict[str, Any], Callable[[socket.socket], None] | None]:
         try:
             request = _parse(line)
-            operation = self._operations.get(request.get("op", ""))
-            if operation is None:
+            op = request.get("op", "")
+            if op in self._takeovers:
+                return {"result": {}}, self._takeovers[op](request)
+            if op not in self._operations:
                 known = ", ".join(sorted(self._operations))
                 raise invalid_parameter(f"op: expected one of {known}, got {shown(request.get('op'))}")
-            return {"result": operation(request)}
+            return {"result": self._operations[op](request)}, None
         except RequestError as error:
-            return _error(error)
+            return _error(error), None
         except Exception as error:
-            return _error(internal_error(error, "the local socket", self._log))
+            return _error(internal_error(error, "the local socket", self._log)), None
 
 
 def _parse(line: bytes) -> dict[str, Any]:

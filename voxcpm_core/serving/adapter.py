@@ -19,7 +19,7 @@ from voxcpm_core.serving.intake import Intake, most_positions
 from voxcpm_core.serving.output import Output
 from voxcpm_core.serving.parameters import allowed_names, reject_unknown, utf8_or_none
 from voxcpm_core.serving.poller import CancelPoller
-from voxcpm_core.serving.responses import Responses
+from voxcpm_core.serving.responses import Responses, TritonResponses
 from voxcpm_core.serving.sender_pool import SenderPool
 from voxcpm_core.serving.stream import OutputStream
 from voxcpm_core.serving.tensors import InputTensors
@@ -33,7 +33,7 @@ class Adapter:
     def __init__(self, engine: EngineHandle, pb_utils: Any) -> None:
         self._engine = engine
         self._logger = pb_utils.Logger
-        self._responses = Responses(pb_utils)
+        self._responses = TritonResponses(pb_utils)
         self._allowed = allowed_names(engine.config.allowed_parameters)
         config = engine.config
         self._gate = Gate(config.max_running, config.max_waiting, engine.stats().pages_total, config.page_size)
@@ -41,13 +41,16 @@ class Adapter:
         self._pool = SenderPool()
         self._poller = CancelPoller()
 
-    def execute(self, requests: Iterable[Any]) -> None:
-        """Answer or queue each request; blocks while the engine is full and never raises."""
+    def execute(self, requests: Iterable[Any], responses: Responses | None = None) -> None:
+        """Answer or queue each request; blocks while the engine is full and never raises.
+
+        `requests` are Triton's own, or like them and with the `responses` that their senders take.
+        """
         for request in requests:
             # Over JSON, any bytes can come as the id, and the backend decodes them only when asked.
             given_id = utf8_or_none(request.request_id)
             request_id = given_id or f"vx-{secrets.token_hex(8)}"
-            channel = Channel(request.get_response_sender(), self._responses, request_id)
+            channel = Channel(request.get_response_sender(), responses or self._responses, request_id)
             try:
                 if given_id is None:
                     raise invalid_parameter("the request id is not valid UTF-8")
@@ -56,6 +59,11 @@ class Adapter:
                 self._refuse(channel, error)
             except Exception as error:
                 self._refuse(channel, internal_error(error, f"request {request_id!r}", self._logger.log_error))
+
+    def look_for_departures(self) -> None:
+        """Ask at once who has gone: of somebody it is known."""
+        self._gate.look_for_departures()
+        self._poller.poll_now()
 
     def close(self) -> None:
         """Refuse what waits at the gate, end the streams with an error, and stop all threads."""
@@ -83,7 +91,7 @@ class Adapter:
         if not parsed.is_complete:
             num_positions = most_positions(prepared, parsed, engine.model, engine.config)
         place = self._gate.enter(num_positions, channel.departure)
-        stream = OutputStream(channel, place, output, self._responses, self._pool, self._logger.log_info)
+        stream = OutputStream(channel, place, output, self._pool, self._logger.log_info)
         try:
             if parsed.is_complete:
                 self._run(stream, prepared, parsed)

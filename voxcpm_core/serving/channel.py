@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from voxcpm_core.errors import ErrorCode, RequestError
-from voxcpm_core.serving.responses import Responses
+from voxcpm_core.serving.responses import NamedTensor, Responses
 
 
 class Channel:
@@ -51,10 +52,10 @@ class Channel:
             return RequestError(ErrorCode.CANCELLED, "cancelled by the caller")
         return None
 
-    def send(self, response: Any) -> None:
+    def send(self, tensors: Iterable[NamedTensor]) -> None:
         """Send one data response; nothing happens after FINAL."""
         if not self._closed:
-            self._sender.send(response)
+            self._sender.send(self._responses.data(tensors))
 
     def finish(self) -> None:
         """End the request: FINAL, alone."""
@@ -63,9 +64,13 @@ class Channel:
 
     def fail(self, error: RequestError) -> bool:
         """End the request with an error and FINAL in one response; False if it had ended before."""
+        return self.fail_with(error.wire(self.request_id), error.code.triton_code)
+
+    def fail_with(self, message: str, triton_code: str) -> bool:
+        """The same with an error as it goes out."""
         if not self._close():
             return False
-        self._sender.send(self._responses.error(error, self.request_id), flags=self._responses.final_flag)
+        self._sender.send(self._responses.error(message, triton_code), flags=self._responses.final_flag)
         return True
 
     def _close(self) -> bool:

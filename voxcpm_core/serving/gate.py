@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 
 from voxcpm_core.errors import RequestError
@@ -37,7 +38,7 @@ class Place:
 
 
 class Gate:
-    """Lets a request through when it can run at once, or when fewer than `max_waiting` wait in the engine."""
+    """Lets requests through in order: when one can run at once, or when fewer than `max_waiting` wait in the engine."""
 
     def __init__(self, max_running: int, max_waiting: int, num_pages: int, page_size: int) -> None:
         self._max_running = max_running
@@ -46,6 +47,8 @@ class Gate:
         self._page_size = page_size
         self._cond = threading.Condition()
         self._inside: set[Place] = set()
+        self._before: deque[Place] = deque()  # who waits here, in order
+        self._num_looks = 0
         self._closed: RequestError | None = None
 
     @property
@@ -58,11 +61,24 @@ class Gate:
         Raises what `departure` answers within `CANCEL_POLL_S`, and the closing error once closed.
         """
         place = Place(self, pages_for(num_positions, self._page_size))
-        while not self._try_enter(place):
-            error = departure()  # outside the lock: it is a round trip to the server
-            if error is not None:
-                raise error
+        with self._cond:
+            self._before.append(place)
+        try:
+            while not self._try_enter(place):
+                error = departure()  # outside the lock: it is a round trip to the server
+                if error is not None:
+                    raise error
+        finally:
+            with self._cond:
+                self._before.remove(place)
+                self._cond.notify_all()
         return place
+
+    def look_for_departures(self) -> None:
+        """Whoever waits asks its `departure` at once."""
+        with self._cond:
+            self._num_looks += 1
+            self._cond.notify_all()
 
     def close(self, error: RequestError) -> None:
         """Open the gate for good: whoever waits or comes later gets `error`."""
@@ -92,14 +108,20 @@ class Gate:
     def _try_enter(self, place: Place) -> bool:
         """Wait for room, `CANCEL_POLL_S` at most."""
         with self._cond:
-            if not self._cond.wait_for(lambda: self._closed is not None or self._has_room(place), CANCEL_POLL_S):
-                return False
+            looks = self._num_looks
+            self._cond.wait_for(
+                lambda: self._closed is not None or self._may_enter(place) or self._num_looks != looks, CANCEL_POLL_S
+            )
             if self._closed is not None:
                 raise RequestError(self._closed.code, str(self._closed))
+            if not self._may_enter(place):
+                return False
             self._inside.add(place)
             return True
 
-    def _has_room(self, place: Place) -> bool:
+    def _may_enter(self, place: Place) -> bool:
+        if self._before[0] is not place:
+            return False
         pages = sum(other.num_pages for other in self._inside) + place.num_pages
         if len(self._inside) < self._max_running and pages <= self._num_pages:
             return True

@@ -1,4 +1,4 @@
-"""One loaded instance of the Triton model: its adapter, and its socket for the other models of the server."""
+"""The loaded instance that has the engine: its adapter, its socket for other models of the server, its doors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from voxcpm_core.doors.host import Doors
+from voxcpm_core.doors.place import InstancePlace
+from voxcpm_core.errors import StartupError
 from voxcpm_core.handle import EngineHandle
 from voxcpm_core.local.server import LocalServer
 from voxcpm_core.local.status import InstanceName, status
@@ -15,9 +18,17 @@ from voxcpm_core.serving.adapter import Adapter
 class Instance:
     """What Triton calls. Runs in the stub, whose parent is the tritonserver."""
 
-    def __init__(self, name: InstanceName, engine: EngineHandle, pb_utils: Any) -> None:
+    def __init__(self, name: InstanceName, place: InstancePlace, engine: EngineHandle, pb_utils: Any) -> None:
         self._adapter = Adapter(engine, pb_utils)
-        self._local = _local_server(name, engine, pb_utils.Logger)
+        try:
+            self._local = _local_server(name, engine, Doors(place, self._adapter), pb_utils.Logger)
+        except OSError as error:
+            if place.count > 1:
+                self._adapter.close()
+                message = f"no local socket, which the instances that share an engine need: {error}"
+                raise StartupError(f"{message}; set instance_group's count to 1 to do without") from None
+            pb_utils.Logger.log_warn(f"no local socket, so this instance cannot be asked for its status: {error}")
+            self._local = None
 
     def execute(self, requests: Iterable[Any]) -> None:
         """See `Adapter.execute`."""
@@ -25,15 +36,11 @@ class Instance:
 
     def close(self) -> None:
         """End the streams with an error, the engine, the socket and all threads."""
+        self._adapter.close()
         if self._local is not None:
             self._local.close()
-        self._adapter.close()
 
 
-def _local_server(name: InstanceName, engine: EngineHandle, logger: Any) -> LocalServer | None:
+def _local_server(name: InstanceName, engine: EngineHandle, doors: Doors, logger: Any) -> LocalServer:
     operations = {"status": lambda request: status(name, engine)}
-    try:
-        return LocalServer(name.model, operations, os.getppid(), logger.log_error)
-    except OSError as error:  # speech does not need it
-        logger.log_warn(f"no local socket, so this instance cannot be asked for its status: {error}")
-        return None
+    return LocalServer(name.model, operations, os.getppid(), logger.log_error, {"door": doors.claim})

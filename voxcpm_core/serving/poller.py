@@ -31,12 +31,19 @@ class CancelPoller:
         self._cond = threading.Condition()
         self._watched: set[Watched] = set()
         self._closing = False
+        self._is_urgent = False
         self._thread = threading.Thread(target=self._run, name="voxcpm-cancel", daemon=True)
         self._thread.start()
 
     def watch(self, stream: Watched) -> None:
         with self._cond:
             self._watched.add(stream)
+            self._cond.notify()
+
+    def poll_now(self) -> None:
+        """Ask all streams at once."""
+        with self._cond:
+            self._is_urgent = True
             self._cond.notify()
 
     def close(self) -> None:
@@ -53,18 +60,21 @@ class CancelPoller:
                 self._cond.wait_for(lambda: self._closing or self._watched)
                 # Counted from poll to poll: with many streams the questions themselves take milliseconds.
                 due_s = max(due_s + RUNNING_POLL_S, time.monotonic())
-                self._cond.wait_for(lambda: self._closing, due_s - time.monotonic())
+                self._cond.wait_for(lambda: self._closing or self._is_urgent, due_s - time.monotonic())
                 if self._closing:
                     return
+                if asks_all := self._is_urgent:
+                    self._is_urgent, due_s = False, time.monotonic()
                 streams = tuple(self._watched)
             num_polls += 1
-            done = [stream for stream in streams if self._is_done(stream, num_polls)]
+            asks_all = asks_all or num_polls % WAITING_POLLS == 0
+            done = [stream for stream in streams if self._is_done(stream, asks_all)]
             with self._cond:
                 self._watched.difference_update(done)
 
-    def _is_done(self, stream: Watched, num_polls: int) -> bool:
+    def _is_done(self, stream: Watched, asks_all: bool) -> bool:
         if stream.ended:
             return True
-        if stream.is_waiting and num_polls % WAITING_POLLS:
+        if stream.is_waiting and not asks_all:
             return False
         return stream.cancel_if_gone()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from voxcpm_core.errors import RequestError
-from voxcpm_core.serving.chunker import Chunk
 from voxcpm_core.serving.options import OutputOptions
+
+if TYPE_CHECKING:
+    from voxcpm_core.serving.chunker import Chunk  # brings encoders along, which a door has no use for
+
+NamedTensor = tuple[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,20 @@ class StreamInfo:
     options: OutputOptions
 
 
-class Responses:
-    """Builds responses with the backend's module, which exists only inside Triton's Python stub."""
+class Responses(Protocol):
+    """Builds what a response sender takes."""
+
+    @property
+    def final_flag(self) -> int:
+        """What `send` takes as `flags` with the last response."""
+
+    def data(self, tensors: Iterable[NamedTensor]) -> Any: ...
+
+    def error(self, message: str, triton_code: str) -> Any: ...
+
+
+class TritonResponses:
+    """With the backend's module, which exists only inside Triton's Python stub."""
 
     def __init__(self, pb_utils: Any) -> None:
         self._tensor: Callable[..., Any] = pb_utils.Tensor
@@ -33,27 +49,31 @@ class Responses:
         self._error: Any = pb_utils.TritonError
         self.final_flag: int = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
-    def data(self, chunk: Chunk, info: StreamInfo) -> Any:
-        """A data response: `audio` when it was asked for, `latents` when the chunk has them."""
-        tensors = [
-            self._tensor("chunk_index", np.array([chunk.index], np.int32)),
-            self._tensor("num_samples", np.array([chunk.num_samples], np.int32)),
-            self._tensor("sample_rate", np.array([info.sample_rate], np.int32)),
-            self._bytes("request_id", info.request_id.encode()),
-            self._tensor("is_last", np.array([chunk.is_last], np.bool_)),
-            self._bytes("finish_reason", chunk.finish_reason.encode()),
-            self._tensor("seed", np.array([info.seed], np.int64)),
-        ]
-        if info.options.wants_audio:
-            audio = base64.b64encode(chunk.audio) if info.options.base64 else chunk.audio
-            tensors.insert(0, self._bytes("audio", audio))
-        if chunk.latents is not None:
-            tensors.append(self._tensor("latents", chunk.latents))
-        return self._response(output_tensors=tensors)
+    def data(self, tensors: Iterable[NamedTensor]) -> Any:
+        return self._response(output_tensors=[self._tensor(name, array) for name, array in tensors])
 
-    def error(self, error: RequestError, request_id: str) -> Any:
-        code = getattr(self._error, error.code.triton_code)
-        return self._response(output_tensors=[], error=self._error(error.wire(request_id), code))
+    def error(self, message: str, triton_code: str) -> Any:
+        return self._response(output_tensors=[], error=self._error(message, getattr(self._error, triton_code)))
 
-    def _bytes(self, name: str, value: bytes) -> Any:
-        return self._tensor(name, np.array([value], dtype=np.object_))
+
+def chunk_tensors(chunk: Chunk, info: StreamInfo) -> list[NamedTensor]:
+    """The outputs of a data response: `audio` when it was asked for, `latents` when the chunk has them."""
+    tensors: list[NamedTensor] = [
+        ("chunk_index", np.array([chunk.index], np.int32)),
+        ("num_samples", np.array([chunk.num_samples], np.int32)),
+        ("sample_rate", np.array([info.sample_rate], np.int32)),
+        ("request_id", _bytes(info.request_id.encode())),
+        ("is_last", np.array([chunk.is_last], np.bool_)),
+        ("finish_reason", _bytes(chunk.finish_reason.encode())),
+        ("seed", np.array([info.seed], np.int64)),
+    ]
+    if info.options.wants_audio:
+        audio = base64.b64encode(chunk.audio) if info.options.base64 else chunk.audio
+        tensors.insert(0, ("audio", _bytes(audio)))
+    if chunk.latents is not None:
+        tensors.append(("latents", chunk.latents))
+    return tensors
+
+
+def _bytes(value: bytes) -> NDArray[Any]:
+    return np.array([value], dtype=np.object_)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from voxcpm_core.config.engine import EngineConfig
+from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.errors import ConfigError
 from voxcpm_core.local.status import InstanceName
 from voxcpm_core.serving.instance import Instance
@@ -19,7 +20,9 @@ FIRST_RELEASE_WITH_NUMPY_2 = (24, 11)
 BACKEND_PARAMETERS = frozenset({"EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS"})  # the Python backend's own
 
 
-def start(args: Mapping[str, str], pb_utils: Any, environ: Mapping[str, str]) -> Instance:
+def start(
+    args: Mapping[str, str], place: InstancePlace, pb_utils: Any, environ: Mapping[str, str]
+) -> Instance:
     """Load and warm up the engine of one instance; `args` are those of Triton's `initialize`.
 
     Raises ConfigError or CheckpointError with what to change.
@@ -28,7 +31,7 @@ def start(args: Mapping[str, str], pb_utils: Any, environ: Mapping[str, str]) ->
     config = read_settings(args["model_config"], environ)
     placement = Placement(args["model_instance_kind"], args["model_instance_device_id"])
     name = InstanceName(args["model_name"], args["model_version"], args["model_instance_name"])
-    return Instance(name, WorkerHandle(config, placement), pb_utils)
+    return Instance(name, place, WorkerHandle(config, placement), pb_utils)
 
 
 def read_settings(model_config: str, environ: Mapping[str, str]) -> EngineConfig:

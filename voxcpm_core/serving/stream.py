@@ -12,7 +12,7 @@ from voxcpm_core.handle import EngineHandle
 from voxcpm_core.serving.channel import Channel
 from voxcpm_core.serving.gate import Place
 from voxcpm_core.serving.output import Output
-from voxcpm_core.serving.responses import Responses
+from voxcpm_core.serving.responses import chunk_tensors
 from voxcpm_core.serving.sender_pool import SenderPool
 from voxcpm_core.types import Admitted, EngineRequest, Failed, Patch, StreamEvent
 
@@ -25,13 +25,12 @@ class OutputStream:
     """The engine's event sink for one request; its responses leave from a sender thread, in order."""
 
     def __init__(
-        self, channel: Channel, place: Place, output: Output, responses: Responses, pool: SenderPool, log: Log
+        self, channel: Channel, place: Place, output: Output, pool: SenderPool, log: Log
     ) -> None:
         self._channel = channel
         self._name = f"request {channel.request_id!r}"  # in the log
         self._place = place
         self._output = output
-        self._responses = responses
         self._log = log
         self._lane = pool.lane(self._handle)
         self._cancel: Callable[[], None] | None = None
@@ -120,7 +119,7 @@ class OutputStream:
         chunk = self._chunker.add(patch)
         if chunk is None:
             return
-        self._channel.send(self._responses.data(chunk, self._info))
+        self._channel.send(chunk_tensors(chunk, self._info))
         if chunk.is_last:
             self._channel.finish()
 

@@ -19,6 +19,7 @@ from voxcpm_core.engine import EngineLoop, build_warm_core
 from voxcpm_core.errors import CheckpointError, RequestError, StartupError
 from voxcpm_core.faults import place_of
 from voxcpm_core.types import EngineEvent, FloatArray
+from voxcpm_core.wire import Wire
 from voxcpm_core.worker.arena import RingArena
 from voxcpm_core.worker.device import choose_device
 from voxcpm_core.worker.messages import (
@@ -34,7 +35,6 @@ from voxcpm_core.worker.messages import (
 )
 from voxcpm_core.worker.outbox import packed
 from voxcpm_core.worker.ring import Ring
-from voxcpm_core.worker.wire import Wire
 
 log = logging.getLogger(__name__)
 

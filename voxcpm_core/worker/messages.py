@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.errors import CheckpointError, ConfigError, ErrorCode, StartupError
 from voxcpm_core.types import EngineRequest, EngineStats, FloatArray, PadSide
+from voxcpm_core.wire import Wire
 from voxcpm_core.worker.placement import Placement
 from voxcpm_core.worker.ring import RingGeometry
-from voxcpm_core.worker.wire import Wire
 
 STARTUP_ERRORS = {kind.__name__: kind for kind in (StartupError, ConfigError, CheckpointError)}
 

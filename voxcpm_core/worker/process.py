@@ -13,8 +13,8 @@ from typing import Any
 from voxcpm_core.children.python import start_python
 from voxcpm_core.errors import StartupError
 from voxcpm_core.threads import in_thread
+from voxcpm_core.wire import Wire
 from voxcpm_core.worker.messages import STARTUP_ERRORS, NotStarted, Ready, Start, receive, send
-from voxcpm_core.worker.wire import Wire
 
 MODULE = "voxcpm_core.worker"
 SEND_LIMIT_S = 30  # its main thread does nothing but read: a worker that takes nothing for so long is stopped or stuck

@@ -60,23 +60,12 @@ def say(
         raise typer.BadParameter("give either TEXT or --file")
     audio_format = audio_format or (format_of(output) if output else "pcm_s16le")
     options: SpeechOptions = {
-        "format": audio_format,
-        "bitrate": bitrate,
-        "sample_rate": sample_rate,
-        "seed": seed,
-        "prompt_audio": prompt_audio,
-        "prompt_text": prompt_text,
-        "reference_audio": reference_audio,
-        "cfg_value": cfg_value,
-        "inference_timesteps": timesteps,
-        "temperature": temperature,
-        "min_length": min_length,
-        "max_length": max_length,
-        "length_cap": length_cap,
-        "ignore_stop": ignore_stop,
-        "normalize": normalize,
-        "retry_badcase": retry_badcase,
-    }
+        "format": audio_format, "bitrate": bitrate, "sample_rate": sample_rate, "seed": seed,
+        "prompt_audio": prompt_audio, "prompt_text": prompt_text, "reference_audio": reference_audio,
+        "cfg_value": cfg_value, "inference_timesteps": timesteps, "temperature": temperature,
+        "min_length": min_length, "max_length": max_length, "length_cap": length_cap, "ignore_stop": ignore_stop,
+        "normalize": normalize, "retry_badcase": retry_badcase,
+    }  # fmt: skip
     with Client(url=url, timeout_s=timeout_s) as client:
         if text is None or text == STANDARD_INPUT:
             stream = client.stream_text(pieces_of(file or STANDARD_INPUT), **options)

@@ -6,13 +6,13 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """One instance: one engine on one device."""
+    """One instance: an engine on a device, or a door to the one that has it."""
 
     def initialize(self, args):
         # Triton also imports this file to complete the configuration, when torch is not wanted yet.
         try:
             from voxcpm_core.errors import StartupError
-            from voxcpm_core.serving.startup import start
+            from voxcpm_core.serving.role import start
         except ModuleNotFoundError as error:
             message = f"{error}: install voxcpm-triton for the Python that Triton's Python backend runs"
             raise pb_utils.TritonModelException(message) from None

@@ -1,0 +1,119 @@
+"""An instance of the Triton model without an engine."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from voxcpm_core.doors.link import Link
+from voxcpm_core.doors.messages import Asked
+from voxcpm_core.doors.place import InstancePlace
+from voxcpm_core.doors.stream import DoorStream
+from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.faults import internal_error
+from voxcpm_core.local.client import connect_instances
+from voxcpm_core.serving.channel import Channel
+from voxcpm_core.serving.parameters import utf8_or_none
+from voxcpm_core.serving.poller import CancelPoller
+from voxcpm_core.serving.responses import TritonResponses
+from voxcpm_core.serving.sender_pool import SenderPool
+from voxcpm_core.threads import in_thread
+
+RETRY_S = 0.05
+CONNECTED_S = 5.0  # the model is ready once all instances are, so the engine's is there
+RETRY_AFTER_MS = 1000
+
+
+class Door:
+    """What Triton calls. It keeps a connection to the instance with the engine and passes on what comes either way."""
+
+    def __init__(self, place: InstancePlace, pb_utils: Any) -> None:
+        self._place = place
+        self._logger = pb_utils.Logger
+        self._responses = TritonResponses(pb_utils)
+        self._pool = SenderPool()
+        self._poller = CancelPoller()
+        self._numbers = itertools.count()
+        self._cond = threading.Condition()
+        self._link: Link | None = None
+        self._closing = threading.Event()
+        self._connecting = in_thread(self._stay_connected, "voxcpm-door")
+
+    def execute(self, requests: Iterable[Any]) -> None:
+        """Pass each request on; blocks while the engine is full and never raises."""
+        for request in requests:
+            given_id = utf8_or_none(request.request_id)
+            request_id = given_id or f"vx-{secrets.token_hex(8)}"
+            channel = Channel(request.get_response_sender(), self._responses, request_id)
+            try:
+                self._pass_on(request, None if given_id is None else request_id, channel)
+            except RequestError as error:
+                channel.fail(error)
+            except Exception as error:
+                channel.fail(internal_error(error, f"request {request_id!r}", self._logger.log_error))
+
+    def close(self) -> None:
+        """End the connection, with it what still runs, and all threads."""
+        self._closing.set()
+        with self._cond:
+            link = self._link
+            self._cond.notify_all()
+        if link is not None:
+            link.close()
+        self._connecting.result()
+        self._pool.close()
+        self._poller.close()
+
+    def _pass_on(self, request: Any, request_id: str | None, channel: Channel) -> None:
+        asked = Asked(
+            number=next(self._numbers),
+            request_id=request_id,
+            parameters=utf8_or_none(request.parameters),
+            inputs=[(tensor.name(), tensor.as_numpy()) for tensor in request.inputs()],
+            output_names=list(request.requested_output_names()),
+        )
+        link = self._connected()
+        stream = DoorStream(asked.number, channel, link, self._pool, self._logger.log_error)
+        link.ask(asked, stream)
+        self._poller.watch(stream)
+        stream.taken.wait()
+
+    def _connected(self) -> Link:
+        with self._cond:
+            self._cond.wait_for(lambda: self._link is not None or self._closing.is_set(), CONNECTED_S)
+            if self._link is None:
+                message = f"the instance with the engine cannot be reached, retry after {RETRY_AFTER_MS} ms"
+                raise RequestError(ErrorCode.NOT_READY, message)
+            return self._link
+
+    def _stay_connected(self) -> None:
+        while not self._closing.wait(RETRY_S):
+            link = self._connect()
+            if link is None:
+                continue
+            with self._cond:
+                self._link = link
+                self._cond.notify_all()
+            if self._closing.is_set():
+                link.close()
+            link.serve()
+            with self._cond:
+                self._link = None
+
+    def _connect(self) -> Link | None:
+        """Claim a place at one of the model's instances; of several loads of the model, only the own one gives it."""
+        link = None
+        for client in connect_instances(self._place.model, os.getppid()):
+            try:
+                if link is None:
+                    client.ask("door", **self._place.claim())
+                    link = Link(client.detach())
+            except (RequestError, OSError):
+                continue
+            finally:
+                client.close()
+        return link
