@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 
 MEMORY_SHARE, MEMORY_KIB = 0.05, 16 * 1024  # of growth; the larger of the two is let pass
-SHM_KIB = 1024  # one step by which a Python backend's region grows
+PROCESS_KIB = 8 * 1024  # likewise, for each of several processes of a kind: their allocators settle one by one
+SHM_KIB = 4 * 1024  # one step by which each stub's region grows
 COUNT = 4  # threads and descriptors: of connections that come and go
 
 
@@ -40,17 +41,18 @@ def trends(samples: Sequence[tuple[float, dict[str, int]]]) -> list[Trend]:
     if not all(tenths):
         raise ValueError("too few samples: a tenth of the run has none; send more requests")
     names = sorted({name for _, sample in samples for name in sample})
-    return [_trend(name, tenths) for name in names]
+    most = {name: max(sample.get(name, 0) for _, sample in samples) for name in names}
+    return [_trend(name, tenths, most.get(f"{name.split()[0]} processes", 1)) for name in names]
 
 
-def _trend(name: str, tenths: Sequence[Sequence[dict[str, int]]]) -> Trend:
+def _trend(name: str, tenths: Sequence[Sequence[dict[str, int]]], num_processes: int) -> Trend:
     medians = tuple(float(median(sample.get(name, 0) for sample in part)) for part in tenths)
-    return Trend(name, medians, _tolerance(name, medians[1]))
+    return Trend(name, medians, _tolerance(name, medians[1], num_processes))
 
 
-def _tolerance(name: str, value: float) -> float:
+def _tolerance(name: str, value: float, num_processes: int) -> float:
     if name.startswith("/dev/shm"):
         return SHM_KIB
     if name.endswith("processes"):
         return 0
-    return max(MEMORY_SHARE * value, MEMORY_KIB) if name.endswith("kib") else COUNT
+    return max(MEMORY_SHARE * value, MEMORY_KIB, PROCESS_KIB * num_processes) if name.endswith("kib") else COUNT

@@ -38,7 +38,7 @@ def test_noise_is_flat():
 
 @pytest.mark.parametrize(
     ("name", "growth"),
-    [("stub rss_kib", 2 * MEMORY_KIB), ("stub threads", 8), ("stub descriptors", 8), ("/dev/shm kib", 2048)],
+    [("stub rss_kib", 2 * MEMORY_KIB), ("stub threads", 8), ("stub descriptors", 8), ("/dev/shm kib", 8192)],
 )
 def test_growth_is_found(name: str, growth: float):
     assert run_with(**{name: growth}) == {name}

@@ -1,0 +1,127 @@
+"""Training of the AudioVAE on crops of speech."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from demo_voice.schedule import SAVE_INTERVAL_S, Clock, Every, Progress, learning_rate_share
+from demo_voice.vae import AudioVae
+from demo_voice.vae_discriminator import Critics
+from demo_voice.vae_losses import KL_WEIGHT, ReconstructionLoss, kl_to_normal
+
+CRITIC_FROM = 0.35  # of the time: before, the decoder is too easily told apart to learn from it
+ADVERSARIAL_WEIGHT, MATCHING_WEIGHT = 0.1, 0.5
+MAX_GRADIENT = 1.0
+
+MIN_GAIN = 0.4  # clips are made quieter at random, as the speech that users give is
+STANDARD_CLIPS = 4  # how much longer the clips are that the latents' statistics come from: fewer have just begun
+
+# (batch size, samples, least gain) -> clips [B, samples] in [-1, 1] on the device
+Clips = Callable[[int, int, float], Tensor]
+
+
+@dataclass(frozen=True)
+class VaeSettings:
+    """How large a step is."""
+
+    batch_size: int
+    clip_frames: int  # latents of a crop
+    learning_rate: float
+
+
+class VaeTrainer:
+    """One AudioVAE, its critics and their optimisers."""
+
+    def __init__(self, vae: AudioVae, settings: VaeSettings, clips: Clips) -> None:
+        device = next(vae.parameters()).device
+        self._vae, self._settings, self._clips = vae, settings, clips
+        self._num_samples = settings.clip_frames * vae.config.hop_length
+        self._reconstruction = ReconstructionLoss(vae.config.sample_rate, device)
+        self._critics = Critics().to(device)
+        fused = device.type == "cuda"
+        rate, betas = settings.learning_rate, (0.8, 0.99)
+        self._optimizer = torch.optim.AdamW(vae.parameters(), rate, betas, weight_decay=0.0, fused=fused)
+        critics = self._critics.parameters()
+        self._critic_optimizer = torch.optim.AdamW(critics, rate, betas, weight_decay=0.0, fused=fused)
+        self._autocast = torch.autocast(device.type, torch.bfloat16, enabled=fused)
+
+    def run(self, clock: Clock, save: Callable[[], None], max_steps: int | None = None) -> dict[str, float]:
+        """Train until the clock is up, or for `max_steps`; `save` is called now and then, and at the end also when an
+        error or a signal ends the training. Returns the last step's losses.
+        """
+        try:
+            return self._run(clock, save, max_steps)
+        finally:
+            self.standardize()
+            save()
+
+    def _run(self, clock: Clock, save: Callable[[], None], max_steps: int | None) -> dict[str, float]:
+        progress, saving, step, losses = Progress("vae", clock), Every(SAVE_INTERVAL_S), 0, dict[str, Tensor]()
+        with_critics = False
+        while (fraction := clock.fraction) < 1.0 and step != max_steps:
+            if not with_critics and fraction >= CRITIC_FROM:
+                with_critics = True
+                self.standardize()
+            for optimizer in (self._optimizer, self._critic_optimizer):
+                optimizer.param_groups[0]["lr"] = self._settings.learning_rate * learning_rate_share(fraction)
+            losses = self.step(with_critics)
+            step += 1
+            if progress.due():
+                progress.line(step, _numbers(losses))
+            if saving.due():
+                save()
+        if losses:
+            progress.line(step, _numbers(losses))
+        return _numbers(losses)
+
+    def step(self, with_critics: bool) -> dict[str, Tensor]:
+        """One step of the VAE, and one of the critics."""
+        original = self._clips(self._settings.batch_size, self._num_samples, MIN_GAIN)
+        mean, log_variance = self._vae.encode(original)
+        latents = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
+        decoded = self._vae.decode(latents)
+        losses = {"reconstruction": self._reconstruction(decoded, original), "kl": kl_to_normal(mean, log_variance)}
+        total = losses["reconstruction"] + KL_WEIGHT * losses["kl"]
+        if with_critics:
+            losses["critic"] = self._critic_step(decoded.detach(), original)
+            with self._autocast:
+                adversarial, losses["matching"] = self._critics.decoder_loss(decoded, original)
+            total = total + ADVERSARIAL_WEIGHT * adversarial + MATCHING_WEIGHT * losses["matching"]
+        self._optimizer.zero_grad(set_to_none=True)
+        total.backward()
+        _apply(self._optimizer, list(self._vae.parameters()))
+        return losses
+
+    def _critic_step(self, decoded: Tensor, original: Tensor) -> Tensor:
+        with self._autocast:
+            loss = self._critics.critic_loss(decoded, original)
+        self._critic_optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        _apply(self._critic_optimizer, list(self._critics.parameters()))
+        return loss
+
+    @torch.no_grad()
+    def standardize(self, num_batches: int = 8) -> None:
+        """Give the latents mean 0 and variance 1 over a sample of the speech at its own loudness."""
+        num_samples = STANDARD_CLIPS * self._num_samples
+        clips = (self._clips(self._settings.batch_size, num_samples, 1.0) for _ in range(num_batches))
+        means = torch.cat([self._vae.encode(clip)[0] for clip in clips])  # [B, C, T]
+        self._vae.standardize(means.mean(dim=(0, 2)), means.std(dim=(0, 2)).clamp(min=1e-3))
+
+
+def _apply(optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> None:
+    norm = torch.nn.utils.clip_grad_norm_(parameters, MAX_GRADIENT)
+    # A step that overflowed must not poison the weights; deciding on the device keeps the queue full.
+    finite = torch.isfinite(norm)
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad = torch.where(finite, parameter.grad, 0.0)
+    optimizer.step()
+
+
+def _numbers(losses: dict[str, Tensor]) -> dict[str, float]:
+    return {name: float(value.detach()) for name, value in losses.items()}

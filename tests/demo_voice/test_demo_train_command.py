@@ -1,0 +1,121 @@
+"""The whole command on tiny sizes: from shards to a folder that the engine speaks with, and on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from demo_voice import train, train_lora
+from tests.demo_voice.tone_voice import PATCH_SAMPLES, VOCAB_SIZE, Tone, tone
+from tests.engine.harness import SMALL, Harness
+from voxcpm_core.checkpoint.lora import read_lora
+from voxcpm_core.checkpoint.random_init import write_tokenizer
+from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
+from voxcpm_core.errors import CheckpointError
+from voxcpm_core.types import Condition, SamplingParams, SpeechRequest
+
+WORDS = ("hello", "the world", "and on", "to of the", "hello hello")
+
+
+def tones(speaker: str, pitch_hz: float) -> list[Tone]:
+    return [tone(text, speaker, pitch_hz + 10 * i, 4 + i, style="a tone") for i, text in enumerate(WORDS)]
+
+
+def write_shard(folder, index: int, utterances: list[Tone]) -> None:
+    """As the corpus writes them."""
+    folder.mkdir(exist_ok=True)
+    records = [{"text": t.text, "speaker": t.speaker, "style": t.style, "tempo": t.tempo} for t in utterances]
+    path = folder / f"shard-{index:04d}.npz"
+    with path.with_suffix(".partial").open("wb") as file:
+        np.savez(
+            file,
+            pcm=np.concatenate([t.pcm for t in utterances]),
+            offsets=np.cumsum([0, *(len(t.pcm) for t in utterances)], dtype=np.int64),
+            records=np.frombuffer(json.dumps(records).encode(), np.uint8),
+        )
+    path.with_suffix(".partial").replace(path)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    root = tmp_path_factory.mktemp("command")
+    write_shard(root / "corpus", 0, tones("slt-1.00", 200) + tones("rms-1.00", 100))
+    (root / "tokenizer").mkdir()
+    write_tokenizer(root / "tokenizer", VOCAB_SIZE)
+    return root
+
+
+def arguments(places, out, *others: str) -> list[str]:
+    tokenizer = str(places / "tokenizer")
+    return [str(places / out), "--corpus", str(places / "corpus"), "--tokenizer", tokenizer, "--size", "tiny",
+            "--device", "cpu", *others]
+
+
+@pytest.fixture(scope="module")
+def voice(places):
+    torch.set_num_threads(1)
+    train.main(arguments(places, "voice", "--vae-minutes", "0.02", "--model-minutes", "0.03"))
+    return places / "voice"
+
+
+def test_the_engine_speaks_with_what_the_command_wrote(voice):
+    harness = Harness(voice, SMALL)
+    params = SamplingParams(inference_timesteps=4, max_length=6, seed=1)
+    waveform = tone("", "", 150, 3).pcm.astype(np.float32) / 32768
+    alone = harness.run(SpeechRequest(target_text="hello", params=params))
+    cloned = harness.run(SpeechRequest(target_text="hello", reference=Condition(waveform=waveform), params=params))
+    for received in (alone, cloned):
+        assert received.audio.shape == (len(received.latents) * PATCH_SAMPLES,)
+        assert np.isfinite(received.audio).all()
+    assert harness.model.vae.sample_rate == 16000
+
+
+def test_a_run_goes_on_from_the_weights_alone(places, voice):
+    more = "--vae-minutes", "0", "--model-minutes", "0", "--resume", str(voice)
+    train.main(arguments(places, "more", *more))
+    for read in (read_tensors, read_vae_tensors):
+        before, after = read(voice), read(places / "more")
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_folder_of_another_size_is_refused(places, voice):
+    with pytest.raises(CheckpointError, match="tensor"):
+        train.main([str(places / "wrong"), "--corpus", str(places / "corpus"), "--resume", str(voice), "--size", "demo",
+                    "--device", "cpu", "--vae-minutes", "0", "--model-minutes", "0"])
+
+
+def test_an_adapter_is_trained_for_one_further_voice(places, voice):
+    write_shard(places / "giant", 0, tones("rms-0.78", 70))
+    out = places / "lora"
+    train_lora.main([str(voice), str(out), "--corpus", str(places / "giant"), "--minutes", "0.01", "--device", "cpu"])
+    adapter = read_lora(out, Harness(voice, SMALL).model)
+    assert any(pair.b.abs().max() > 0 for pair in adapter.pairs.values())
+
+
+@pytest.mark.soak
+def test_a_terminated_run_leaves_a_whole_checkpoint(places):
+    late, out = places / "late", places / "ended"
+    command = arguments(places, "ended", "--vae-minutes", "0.01", "--model-minutes", "5")
+    command[command.index(str(places / "corpus"))] = str(late)
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "demo_voice.train", *command], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        write_shard(late, 0, tones("slt-1.00", 200))
+        lines = iter(process.stdout.readline, "")
+        assert any(line.startswith("model") for line in lines)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) != 0
+    finally:
+        process.kill()
+        process.stdout.close()
+    received = Harness(out, SMALL).run(SpeechRequest(target_text="hello", params=SamplingParams(max_length=4, seed=1)))
+    assert np.isfinite(received.audio).all()
