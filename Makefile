@@ -6,6 +6,9 @@ STAMP := $(VENV)/.installed
 
 LOAD_TOOL := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(BIN)/perf_analyzer)
 
+# Tests that compute and time nothing: they may share the machine.
+COMPUTING := $(addprefix tests/,audio checkpoint config demo_voice engine kernels model oracle parity scheduler text vae)
+
 .PHONY: demo test soak lint clean
 .DEFAULT_GOAL := demo
 
@@ -13,7 +16,8 @@ demo: $(STAMP)  ## serve the demo checkpoint, stream a sentence into demo.wav an
 	@$(BIN)/voxcpm-triton demo
 
 test: lint $(LOAD_TOOL)  ## lint, types, then the whole suite with a real tritonserver
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope $(COMPUTING)
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(COMPUTING))
 
 soak: $(STAMP)  ## what takes long: 10,000 requests and 2,000 odd ones; writes soak-report.json and soak-report.txt
 	@$(BIN)/python -m pytest -m soak --timeout 7200

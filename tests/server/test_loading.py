@@ -34,7 +34,7 @@ def test_the_served_signature_is_the_contract(triton_server: TritonServer):
     assert {each.name: each.datatype for each in metadata.outputs} == OUTPUTS
     assert [each.name for each in config.input if not each.optional] == ["target_text"]
     assert config.model_transaction_policy.decoupled
-    assert sum(group.count for group in config.instance_group) == 1
+    assert sum(group.count for group in config.instance_group) == 4, "one with the engine, three doors"
     assert config.dynamic_batching.priority_levels == 3
     assert config.dynamic_batching.default_queue_policy.max_queue_size == 256
 
