@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from demo_voice import train, train_lora
+from demo_voice.speakers import DEFAULT_SPEAKER
 from tests.demo_voice.tone_voice import PATCH_SAMPLES, VOCAB_SIZE, Tone, tone
 from tests.engine.harness import SMALL, Harness
 from voxcpm_core.checkpoint.lora import read_lora
@@ -109,7 +110,7 @@ def test_a_terminated_run_leaves_a_whole_checkpoint(places):
         [sys.executable, "-m", "demo_voice.train", *command], stdout=subprocess.PIPE, text=True, env=environment
     )
     try:
-        write_shard(late, 0, tones("slt-1.00", 200))
+        write_shard(late, 0, tones(DEFAULT_SPEAKER.name, 200))
         lines = iter(process.stdout.readline, "")
         assert any(line.startswith("model") for line in lines)
         process.send_signal(signal.SIGTERM)
