@@ -52,9 +52,10 @@ class Door:
             try:
                 self._pass_on(request, None if given_id is None else request_id, channel)
             except RequestError as error:
-                channel.fail(error)
+                channel.refuse(error, self._logger.log_error)
             except Exception as error:
-                channel.fail(internal_error(error, f"request {request_id!r}", self._logger.log_error))
+                fault = internal_error(error, f"request {request_id!r}", self._logger.log_error)
+                channel.refuse(fault, self._logger.log_error)
 
     def close(self) -> None:
         """End the connection, with it what still runs, and all threads."""

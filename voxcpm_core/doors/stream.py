@@ -57,10 +57,5 @@ class DoorStream:
                     self._channel.finish()
         except Exception as fault:
             self._link.leave(self._number)
-            self._fail(internal_error(fault, f"request {self._channel.request_id!r}", self._log))
-
-    def _fail(self, error: RequestError) -> None:
-        try:
-            self._channel.fail(error)
-        except Exception as fault:
-            internal_error(fault, f"request {self._channel.request_id!r}", self._log)
+            error = internal_error(fault, f"request {self._channel.request_id!r}", self._log)
+            self._channel.refuse(error, self._log)

@@ -56,9 +56,10 @@ class Adapter:
                     raise invalid_parameter("the request id is not valid UTF-8")
                 self._accept(request, channel)
             except RequestError as error:
-                self._refuse(channel, error)
+                channel.refuse(error, self._logger.log_error)
             except Exception as error:
-                self._refuse(channel, internal_error(error, f"request {request_id!r}", self._logger.log_error))
+                fault = internal_error(error, f"request {request_id!r}", self._logger.log_error)
+                channel.refuse(fault, self._logger.log_error)
 
     def look_for_departures(self) -> None:
         """Ask at once who has gone: of somebody it is known."""
@@ -120,9 +121,3 @@ class Adapter:
             tries = attempts(prepared, count_target_tokens(parsed.speech, self._engine.tokenizer))
         stream.run(self._engine, tries)
         self._poller.watch(stream)
-
-    def _refuse(self, channel: Channel, error: RequestError) -> None:
-        try:
-            channel.fail(error)
-        except Exception as fault:
-            internal_error(fault, f"request {channel.request_id!r}", self._logger.log_error)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.faults import Log, internal_error
 from voxcpm_core.serving.responses import NamedTensor, Responses
 
 
@@ -65,6 +66,13 @@ class Channel:
     def fail(self, error: RequestError) -> bool:
         """End the request with an error and FINAL in one response; False if it had ended before."""
         return self.fail_with(error.wire(self.request_id), error.code.triton_code)
+
+    def refuse(self, error: RequestError, log: Log) -> None:
+        """`fail`, where nobody is left who could be told that even that failed."""
+        try:
+            self.fail(error)
+        except Exception as fault:
+            internal_error(fault, f"request {self.request_id!r}", log)
 
     def fail_with(self, message: str, triton_code: str) -> bool:
         """The same with an error as it goes out."""
