@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from voxcpm_core.doors import messages
@@ -14,7 +15,6 @@ from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.doors.remote import RemoteRequest, RemoteResponses
 from voxcpm_core.errors import invalid_parameter
 from voxcpm_core.serving.adapter import Adapter
-from voxcpm_core.threads import in_thread
 from voxcpm_core.wire import Wire
 
 
@@ -59,6 +59,7 @@ class _Connection:
         self._responses = RemoteResponses()
         self._send_lock = threading.Lock()
         self._requests: dict[int, RemoteRequest] = {}
+        self._executor = ThreadPoolExecutor(1, "voxcpm-door")  # one: a door asks nothing before what it asked is taken
 
     def serve(self) -> None:
         """Take requests until the door goes; then all its callers have."""
@@ -76,6 +77,7 @@ class _Connection:
             for request in list(self._requests.values()):
                 request.leave()
             self._adapter.look_for_departures()
+            self._executor.shutdown()
 
     def _start(self, asked: Asked) -> None:
         request = self._requests[asked.number] = RemoteRequest(asked, self._deliver)
@@ -84,7 +86,7 @@ class _Connection:
             self._adapter.execute([request], self._responses)
             self._send(Taken(asked.number))
 
-        in_thread(execute, "voxcpm-door")  # it blocks at the gate
+        self._executor.submit(execute)  # it blocks at the gate
 
     def _deliver(self, answer: Answered) -> None:
         if answer.is_final:
