@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from demo_voice.flow import TensorBatch
-from demo_voice.layouts import Ids, Laid, collate, lay_out
+from demo_voice.layouts import BatchShape, Ids, Laid, bring_to, collate, lay_out
 from demo_voice.layouts_catalog import Catalog, Speech
 from demo_voice.train_spelling import Spelling
 
@@ -18,7 +18,9 @@ ZERO_SHOT, REFERENCE, CONTINUATION = 0.40, 0.25, 0.25  # the rest is combined
 STYLED = 0.2  # of the zero-shot sequences
 SPACED_PROMPTS = 0.5
 MAX_REFERENCE_PATCHES = 31  # 5 s
-ROW_STEP = 32  # lengths are rounded up to it, so that few shapes of batches occur
+# Few shapes of batches occur: lengths are rounded up, and numbers of patches are shares of those of the rows.
+ROW_STEP = 32
+PATCH_SHARE, TARGET_SHARE = 0.625, 0.375
 
 T = TypeVar("T")
 
@@ -91,12 +93,32 @@ class Batches(IterableDataset[TensorBatch]):
         pool.sort(key=lambda laid: len(laid.token_ids))
         groups = []
         while pool:
-            num_rows = -(-len(pool[-1].token_ids) // ROW_STEP) * ROW_STEP
-            size = max(1, rows_per_batch // num_rows)
-            groups.append((pool[-size:], num_rows))
-            del pool[-size:]
+            shape = _shape(pool[-1], rows_per_batch)
+            groups.append((_take(pool, shape), shape))
         for index in rng.permutation(len(groups)):
-            yield TensorBatch(*map(torch.from_numpy, collate(*groups[index])))
+            group, shape = groups[index]
+            batch = bring_to(shape, collate(group, shape.num_rows), rng)
+            yield TensorBatch(*map(torch.from_numpy, batch))
+
+
+def _shape(longest: Laid, rows_per_batch: int) -> BatchShape:
+    num_rows = -(-len(longest.token_ids) // ROW_STEP) * ROW_STEP
+    num_sequences = max(1, rows_per_batch // num_rows)
+    total = num_sequences * num_rows
+    num_patches = max(int(PATCH_SHARE * total), len(longest.frames))
+    return BatchShape(num_sequences, num_rows, num_patches, int(TARGET_SHARE * total))
+
+
+def _take(pool: list[Laid], shape: BatchShape) -> list[Laid]:
+    """Remove from the end of the pool as many sequences as go into one batch, at least one."""
+    taken: list[Laid] = []
+    num_patches = 0
+    while pool and len(taken) < shape.num_sequences:
+        num_patches += len(pool[-1].frames)
+        if taken and num_patches > shape.num_patches:
+            break
+        taken.append(pool.pop())
+    return taken
 
 
 def batch_loader(

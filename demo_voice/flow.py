@@ -26,6 +26,11 @@ class TensorBatch(NamedTuple):
     targets: Tensor
     previous: Tensor
     is_last: Tensor
+    weights: Tensor
+
+    def patches(self, latents: Tensor) -> Tensor:
+        """latents: [frames, C] -> those of the batch's patches. # [N, P, C]"""
+        return F.embedding(self.frames, latents)
 
 
 class Losses(NamedTuple):
@@ -39,13 +44,12 @@ class Losses(NamedTuple):
         return self.flow + STOP_WEIGHT * self.stop + REGRESSION_WEIGHT * self.regression
 
 
-def losses(model: SpeechModel, regression: torch.nn.Linear, batch: TensorBatch, latents: Tensor) -> Losses:
+def losses(model: SpeechModel, regression: torch.nn.Linear, batch: TensorBatch, patches: Tensor) -> Losses:
     """One batch's losses, with fresh noise and times from torch's generator.
 
-    latents: [frames, C], of which the batch holds numbers; `regression` maps [mu_size] to a patch. It is not part of
-    the checkpoint: it is the shortest way for the gradient to tell the language models what to say next.
+    patches: [N, P, C]; `regression` maps [mu_size] to a patch. It is not part of the checkpoint: it is the shortest way
+    for the gradient to tell the language models what to say next.
     """
-    patches = F.embedding(batch.frames, latents)  # [N, P, C]
     history = noisy_history(patches, batch.audio_rows // batch.token_ids.shape[1], batch.token_ids.shape[0])
     states = model.states(batch.token_ids, history, batch.audio_rows)
     rows = batch.audio_rows[batch.targets] - 1  # each patch is conditioned by the row before it
@@ -53,23 +57,29 @@ def losses(model: SpeechModel, regression: torch.nn.Linear, batch: TensorBatch, 
     mu = model.conditioning(lm_hidden, states.res_hidden.flatten(0, 1)[rows])  # [M, mu_size]
     target = patches[batch.targets]
     previous = torch.cat((history, torch.zeros_like(history[:1])))[batch.previous]
+    stop = F.cross_entropy(model.stop_logits(lm_hidden).float(), batch.is_last, reduction="none")
+    guessed = _squared_error(regression(mu), target.flatten(1))
+    shares = batch.weights / batch.weights.sum()  # [M]
     return Losses(
-        flow=flow_loss(model, mu, target, previous),
-        stop=F.cross_entropy(model.stop_logits(lm_hidden).float(), batch.is_last),
-        regression=F.mse_loss(regression(mu).float(), target.flatten(1)),
+        flow=flow_loss(model, mu, target, previous, shares), stop=stop @ shares, regression=guessed @ shares
     )
+
+
+def _squared_error(found: Tensor, wanted: Tensor) -> Tensor:
+    """Means over all dims but the first."""
+    return F.mse_loss(found.float(), wanted, reduction="none").flatten(1).mean(dim=1)
 
 
 def noisy_history(patches: Tensor, sequence_of_patch: Tensor, num_sequences: int) -> Tensor:
     """Patches [N, P, C] as the model hears them; half of the sequences with noise of a strength of their own."""
     device = patches.device
-    strength = MAX_HISTORY_NOISE * torch.rand(num_sequences, device=device)
-    strength = strength * (torch.rand(num_sequences, device=device) < NOISY_SEQUENCES)
+    strength = MAX_HISTORY_NOISE * torch.rand(num_sequences + 1, device=device)  # the last: of what fills up
+    strength = strength * (torch.rand(num_sequences + 1, device=device) < NOISY_SEQUENCES)
     return patches + strength[sequence_of_patch].view(-1, 1, 1) * torch.randn_like(patches)
 
 
-def flow_loss(model: SpeechModel, mu: Tensor, target: Tensor, previous: Tensor) -> Tensor:
-    """Squared error of the velocity from data to noise; mu: [M, mu_size]; target, previous: [M, P, C]."""
+def flow_loss(model: SpeechModel, mu: Tensor, target: Tensor, previous: Tensor, shares: Tensor) -> Tensor:
+    """Squared error of the velocity from data to noise; mu: [M, mu_size]; target, previous: [M, P, C]; shares: [M]."""
     mu, target, previous = (x.repeat_interleave(TIMES_PER_PATCH, dim=0) for x in (mu, target, previous))
     num_rows = target.shape[0]
     times = training_times(num_rows, target.device)
@@ -81,7 +91,7 @@ def flow_loss(model: SpeechModel, mu: Tensor, target: Tensor, previous: Tensor) 
     noise = torch.randn_like(target)
     kept = torch.rand(num_rows, 1, device=mu.device) >= MU_DROP
     velocity = model.velocity(torch.lerp(target, noise, times), mu * kept, tokens, previous)
-    return F.mse_loss(velocity.float(), noise - target)
+    return _squared_error(velocity, noise - target) @ shares.repeat_interleave(TIMES_PER_PATCH) / TIMES_PER_PATCH
 
 
 def training_times(count: int, device: torch.device) -> Tensor:

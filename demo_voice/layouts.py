@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from voxcpm_core.text.layout import AUDIO_START, prefill_layout
 
 Ids = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.float32]
 
 # A prompt's first patches follow text alone, from which nobody can know its speaker. Learning to say them would teach
 # speech without a prompt to come in any voice, so they are heard and not predicted.
@@ -57,6 +58,7 @@ class Batch(NamedTuple):
     targets: Ids  # [M], the patches to predict
     previous: Ids  # [M], the patch before each, or N where no audio precedes it
     is_last: Ids  # [M], 1 where the target is its sequence's last patch
+    weights: Weights  # [M], 0 for targets that only fill up
 
 
 def collate(sequences: Sequence[Laid], num_rows: int) -> Batch:
@@ -79,4 +81,41 @@ def collate(sequences: Sequence[Laid], num_rows: int) -> Batch:
         token_ids,
         np.concatenate([sequence.frames for sequence in sequences]),
         *map(np.concatenate, (audio_rows, targets, previous, is_last)),
+        weights=np.ones(sum(map(len, targets)), np.float32),
+    )
+
+
+class BatchShape(NamedTuple):
+    """What a batch is brought to, so that few shapes occur."""
+
+    num_sequences: int
+    num_rows: int
+    num_patches: int
+    num_targets: int
+
+
+def bring_to(shape: BatchShape, batch: Batch, rng: np.random.Generator) -> Batch:
+    """Fill a batch of at most as many sequences, rows and patches up; of more targets, a random choice is left.
+
+    What fills up stands in a row behind the last one, which does not exist.
+    """
+    num_missing = shape.num_patches - len(batch.frames)
+    token_ids = np.zeros(shape[:2], np.int64)
+    token_ids[: len(batch.token_ids)] = batch.token_ids
+    previous = np.where(batch.previous == len(batch.frames), shape.num_patches, batch.previous)
+    chosen = np.arange(len(batch.targets))
+    if len(chosen) > shape.num_targets:
+        chosen = np.sort(rng.choice(chosen, shape.num_targets, replace=False))
+
+    def targets(values: npt.NDArray[Any], filling: int) -> Any:
+        return np.pad(values[chosen], (0, shape.num_targets - len(chosen)), constant_values=filling)
+
+    return Batch(
+        token_ids,
+        np.pad(batch.frames, ((0, num_missing), (0, 0))),
+        np.pad(batch.audio_rows, (0, num_missing), constant_values=token_ids.size),
+        targets(batch.targets, 0),
+        targets(previous, shape.num_patches),
+        targets(batch.is_last, 0),
+        targets(batch.weights, 0),
     )

@@ -41,7 +41,7 @@ class LoraTrainer:
     def step(self, batch: TensorBatch, latents: Tensor, rate_share: float) -> Losses:
         """One step on a batch on the device; latents: [frames, C]."""
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
-            found = losses(self.model(), self._regression, batch, latents)
+            found = losses(self.model(), self._regression, batch, batch.patches(latents))
         self._optimizer.zero_grad(set_to_none=True)
         (found.flow + STOP_WEIGHT * found.stop).backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT, error_if_nonfinite=True)

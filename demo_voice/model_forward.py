@@ -68,15 +68,17 @@ class SpeechModel:
         """Both language models over whole sequences.
 
         token_ids: int64 [B, S], read in text rows; patches: [N, P, C]; audio_rows: int64 [N], their rows in the
-        flattened batch, which are distinct.
+        flattened batch, which are distinct, or B * S for patches that stand nowhere.
         """
         text = F.embedding(token_ids, self._embed_tokens)  # [B, S, hidden]
         if self.config.embed_scale != 1.0:
             text = text * self.config.embed_scale
         embedded = self._local_encoder(patches).to(text.dtype)
-        audio = torch.zeros_like(text).flatten(0, 1).index_copy(0, audio_rows, embedded).view_as(text)
-        is_audio = torch.zeros(token_ids.numel(), dtype=torch.bool, device=self.device)
-        is_audio = is_audio.index_fill(0, audio_rows, True).view(*token_ids.shape, 1)
+        num_rows = token_ids.numel()
+        audio = text.new_zeros(num_rows + 1, text.shape[-1]).index_copy(0, audio_rows, embedded)
+        audio = audio[:num_rows].view_as(text)
+        is_audio = torch.zeros(num_rows + 1, dtype=torch.bool, device=self.device)
+        is_audio = is_audio.index_fill(0, audio_rows, True)[:num_rows].view(*token_ids.shape, 1)
         attention = CausalAttention(token_ids.shape[1], self.device)
         hidden = self._base(torch.where(is_audio, audio, text), attention)
         hidden = torch.where(is_audio, self._quantize(hidden).to(hidden.dtype), hidden)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
+from demo_voice.captured import CapturedStep
 from demo_voice.flow import Losses, TensorBatch, losses
 from demo_voice.model_forward import SpeechModel
 from demo_voice.model_weights import TrainableWeights
@@ -32,18 +33,22 @@ class ModelTrainer:
         self._regression = torch.nn.Linear(config.mu_size, patch_values, device=device)
         self._parameters = [*self._weights.leaves, *self._regression.parameters()]
         self._learning_rate = learning_rate
+        self._rate = torch.tensor(learning_rate, device=device)  # a captured step reads it where it is
         self._device = device
         self._on_cuda = device.type == "cuda"
         self._average = [leaf.detach().clone() for leaf in self._weights.leaves]
         self._good = [leaf.clone() for leaf in self._average]
         self._num_steps = 0
         self._optimizer = self._new_optimizer()
+        self._captured: dict[torch.Size, CapturedStep[Losses]] = {}
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         matrices = [parameter for parameter in self._parameters if parameter.dim() > 1]
         vectors = [parameter for parameter in self._parameters if parameter.dim() <= 1]
         groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": vectors, "weight_decay": 0.0}]
-        return torch.optim.AdamW(groups, self._learning_rate, (0.9, 0.98), fused=self._on_cuda)
+        return torch.optim.AdamW(
+            groups, self._rate, (0.9, 0.98), fused=self._on_cuda, foreach=False, capturable=self._on_cuda
+        )
 
     def checkpoint_tensors(self) -> dict[str, Tensor]:
         """The averaged weights of the last moment at which they were known to be good, by their checkpoint names."""
@@ -51,18 +56,31 @@ class ModelTrainer:
 
     def step(self, batch: TensorBatch, latents: Tensor, rate_share: float) -> Losses:
         """One step on a batch on the device; latents: [frames, C]."""
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._on_cuda):
-            found = losses(self._model, self._regression, batch, latents)
-        self._optimizer.zero_grad(set_to_none=True)
-        found.total().backward()
-        torch.nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT)
-        for group in self._optimizer.param_groups:
-            group["lr"] = self._learning_rate * rate_share
-        self._optimizer.step()
+        self._rate.fill_(self._learning_rate * rate_share)
+        found = self._repeated(batch, batch.patches(latents))
         self._num_steps += 1
         decay = min(MAX_EMA_DECAY, self._num_steps / (self._num_steps + 10))
         torch._foreach_lerp_(self._average, [leaf.detach() for leaf in self._weights.leaves], 1.0 - decay)
         return found
+
+    def _repeated(self, batch: TensorBatch, patches: Tensor) -> Losses:
+        """`_step`, at the least cost."""
+        if not self._on_cuda:
+            return self._step(patches, *batch)
+        shape = batch.token_ids.shape
+        if shape not in self._captured:
+            pool = next((step.pool for step in self._captured.values()), None)
+            self._captured[shape] = CapturedStep(self._step, patches, *batch, pool=pool)
+        return self._captured[shape](patches, *batch)
+
+    def _step(self, patches: Tensor, *batch: Tensor) -> Losses:
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._on_cuda):
+            found = losses(self._model, self._regression, TensorBatch(*batch), patches)
+        self._optimizer.zero_grad(set_to_none=True)
+        found.total().backward()
+        torch.nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT)
+        self._optimizer.step()
+        return Losses(*(loss.detach() for loss in found))
 
     @torch.no_grad()
     def settle(self, found: Losses) -> bool:
@@ -73,7 +91,9 @@ class ModelTrainer:
         torch._foreach_copy_([leaf.detach() for leaf in self._weights.leaves], self._good)
         torch._foreach_copy_(self._average, self._good)
         self._regression.reset_parameters()
-        self._optimizer = self._new_optimizer()
+        for state in self._optimizer.state.values():
+            for tensor in state.values():
+                tensor.zero_()
         return False
 
     def run(
@@ -109,4 +129,4 @@ class ModelTrainer:
 
 
 def _numbers(found: Losses) -> dict[str, float]:
-    return {name: float(value.detach()) for name, value in found._asdict().items()}
+    return {name: float(value) for name, value in found._asdict().items()}

@@ -7,7 +7,6 @@ in whatever way. A run goes on from the weights of a folder with --resume.
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import signal
 import sys
@@ -47,7 +46,7 @@ class Scale:
 
 
 SCALES = {
-    "demo": Scale(VaeSettings(48, 25, 8e-4), 16384, 2048, 1e-3, 8),
+    "demo": Scale(VaeSettings(48, 25, 8e-4), 8192, 2048, 1e-3, 12),
     "tiny": Scale(VaeSettings(4, 6, 2e-3), 512, 16, 3e-3, 0),
 }
 
@@ -139,8 +138,6 @@ def main(arguments: Sequence[str]) -> None:
     """The command."""
     given = _arguments(arguments)
     signal.signal(signal.SIGTERM, _end)
-    # Sequences differ in length, and memory in pieces of a few sizes would be cut up until none fits.
-    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     training = Training(
         given.out, given.resume, given.tokenizer, given.size, given.seed, torch.device(given.device)
     )

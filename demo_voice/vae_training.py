@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from demo_voice.captured import CapturedStep
 from demo_voice.schedule import SAVE_INTERVAL_S, Clock, Every, Progress, learning_rate_share
 from demo_voice.vae import AudioVae
 from demo_voice.vae_discriminator import Critics
@@ -42,12 +44,17 @@ class VaeTrainer:
         self._num_samples = settings.clip_frames * vae.config.hop_length
         self._reconstruction = ReconstructionLoss(vae.config.sample_rate, device)
         self._critics = Critics().to(device)
-        fused = device.type == "cuda"
-        rate, betas = settings.learning_rate, (0.8, 0.99)
-        self._optimizer = torch.optim.AdamW(vae.parameters(), rate, betas, weight_decay=0.0, fused=fused)
-        critics = self._critics.parameters()
-        self._critic_optimizer = torch.optim.AdamW(critics, rate, betas, weight_decay=0.0, fused=fused)
-        self._autocast = torch.autocast(device.type, torch.bfloat16, enabled=fused)
+        self._on_cuda = device.type == "cuda"
+        self._rate = torch.tensor(settings.learning_rate, device=device)  # a captured step reads it where it is
+        self._optimizer = self._new_optimizer(vae)
+        self._critic_optimizer = self._new_optimizer(self._critics)
+        self._autocast = torch.autocast(device.type, torch.bfloat16, enabled=self._on_cuda)
+
+    def _new_optimizer(self, module: torch.nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(
+            module.parameters(), self._rate, (0.8, 0.99),
+            weight_decay=0.0, fused=self._on_cuda, foreach=False, capturable=self._on_cuda,
+        )
 
     def run(self, clock: Clock, save: Callable[[], None], max_steps: int | None = None) -> dict[str, float]:
         """Train until the clock is up, or for `max_steps`; `save` is called now and then, and at the end also when an
@@ -60,15 +67,16 @@ class VaeTrainer:
             save()
 
     def _run(self, clock: Clock, save: Callable[[], None], max_steps: int | None) -> dict[str, float]:
-        progress, saving, step, losses = Progress("vae", clock), Every(SAVE_INTERVAL_S), 0, dict[str, Tensor]()
-        with_critics = False
+        progress, saving, step = Progress("vae", clock), Every(SAVE_INTERVAL_S), 0
+        losses: Mapping[str, Tensor] = {}
+        with_critics, run_step = False, self._repeated(with_critics=False)
         while (fraction := clock.fraction) < 1.0 and step != max_steps:
             if not with_critics and fraction >= CRITIC_FROM:
                 with_critics = True
                 self.standardize()
-            for optimizer in (self._optimizer, self._critic_optimizer):
-                optimizer.param_groups[0]["lr"] = self._settings.learning_rate * learning_rate_share(fraction)
-            losses = self.step(with_critics)
+                run_step = self._repeated(with_critics=True)
+            self._rate.fill_(self._settings.learning_rate * learning_rate_share(fraction))
+            losses = run_step(self.crops())
             step += 1
             if progress.due():
                 progress.line(step, _numbers(losses))
@@ -78,9 +86,17 @@ class VaeTrainer:
             progress.line(step, _numbers(losses))
         return _numbers(losses)
 
-    def step(self, with_critics: bool) -> dict[str, Tensor]:
-        """One step of the VAE, and one of the critics."""
-        original = self._clips(self._settings.batch_size, self._num_samples, MIN_GAIN)
+    def _repeated(self, with_critics: bool) -> Callable[[Tensor], Mapping[str, Tensor]]:
+        """`step`, at the least cost."""
+        step = partial(self.step, with_critics=with_critics)
+        return CapturedStep(step, self.crops()) if self._on_cuda else step
+
+    def crops(self) -> Tensor:
+        """What a step trains on. # [batch_size, num_samples]"""
+        return self._clips(self._settings.batch_size, self._num_samples, MIN_GAIN)
+
+    def step(self, original: Tensor, with_critics: bool) -> dict[str, Tensor]:
+        """One step of the VAE, and one of the critics; losses as they were before it, without their history."""
         mean, log_variance = self._vae.encode(original)
         latents = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
         decoded = self._vae.decode(latents)
@@ -94,7 +110,7 @@ class VaeTrainer:
         self._optimizer.zero_grad(set_to_none=True)
         total.backward()
         _apply(self._optimizer, list(self._vae.parameters()))
-        return losses
+        return {name: loss.detach() for name, loss in losses.items()}
 
     def _critic_step(self, decoded: Tensor, original: Tensor) -> Tensor:
         with self._autocast:
@@ -123,5 +139,5 @@ def _apply(optimizer: torch.optim.Optimizer, parameters: list[Tensor]) -> None:
     optimizer.step()
 
 
-def _numbers(losses: dict[str, Tensor]) -> dict[str, float]:
-    return {name: float(value.detach()) for name, value in losses.items()}
+def _numbers(losses: Mapping[str, Tensor]) -> dict[str, float]:
+    return {name: float(value) for name, value in losses.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from demo_voice.layouts import UNPREDICTED_PROMPT_PATCHES, collate, lay_out
+from demo_voice.layouts import UNPREDICTED_PROMPT_PATCHES, BatchShape, bring_to, collate, lay_out
 
 NONE = np.zeros((0, 4), np.int64)
 
@@ -58,3 +58,24 @@ def test_sequences_of_a_batch_are_numbered_through():
     assert batch.previous.tolist() == [6, 0, 6, 3, 4]
     assert batch.is_last.tolist() == [0, 1, 0, 0, 1]
     assert batch.frames[batch.targets[-1]].tolist() == [308, 309, 310, 311]
+
+
+def test_what_fills_a_batch_up_stands_nowhere_and_weighs_nothing():
+    one, two = lay_out([7, 8], patches(2), NONE, NONE), lay_out([9], patches(3, 300), patches(1, 500), NONE)
+    plain = collate([one, two], 10)
+    batch = bring_to(BatchShape(3, 10, 8, 7), plain, np.random.default_rng(0))
+    assert batch.token_ids.tolist() == [*plain.token_ids.tolist(), [0] * 10]
+    assert batch.audio_rows.tolist() == [*plain.audio_rows, 30, 30]
+    assert batch.frames[:6].tolist() == plain.frames.tolist()
+    assert batch.targets.tolist() == [*plain.targets, 0, 0]
+    assert batch.previous.tolist() == [8, 0, 8, 3, 4, 8, 8]  # 8: none
+    assert batch.is_last.tolist() == [*plain.is_last, 0, 0]
+    assert batch.weights.tolist() == [1] * 5 + [0] * 2
+
+
+def test_of_too_many_targets_some_are_left():
+    plain = collate([lay_out([7, 8], patches(9), NONE, NONE)], 12)
+    shape = BatchShape(1, 12, 9, 4)
+    chosen = {tuple(bring_to(shape, plain, np.random.default_rng(seed)).targets) for seed in range(20)}
+    assert len(chosen) > 10
+    assert all(len(set(targets)) == 4 and targets == tuple(sorted(targets)) for targets in chosen)

@@ -96,11 +96,11 @@ def test_the_loss_is_zero_for_equal_clips_alone():
 def test_training_lowers_the_loss_with_critics_too():
     vae = make_vae("tiny")
     trainer = VaeTrainer(vae, VaeSettings(batch_size=4, clip_frames=6, learning_rate=2e-3), voices)
-    first = trainer.step(with_critics=False)
+    first = trainer.step(trainer.crops(), with_critics=False)
     saved = []
     last = trainer.run(Clock(minutes=1.0), lambda: saved.append(vae.state_dict()), max_steps=16)
     assert len(saved) == 1
     assert last["reconstruction"] < 0.8 * first["reconstruction"].item()
-    losses = trainer.step(with_critics=True)
+    losses = trainer.step(trainer.crops(), with_critics=True)
     assert 0 < losses["critic"].item() < 4
     assert all(torch.isfinite(parameter).all() for parameter in vae.parameters())

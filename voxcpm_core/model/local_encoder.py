@@ -15,7 +15,7 @@ class LocalEncoder:
 
     def __init__(self, in_proj: Linear, special_token: Tensor, stack: Transformer, out_proj: Linear) -> None:
         self._in_proj = in_proj
-        self._special_token = special_token  # [1, 1, hidden]
+        self._special_token = special_token  # [1, 1, 1, hidden]
         self.stack = stack
         self._out_proj = out_proj
 
@@ -23,7 +23,7 @@ class LocalEncoder:
     def load(cls, config: ModelConfig, source: WeightSource) -> LocalEncoder:
         return cls(
             source.linear("feat_encoder.in_proj"),
-            source.tensor("feat_encoder.special_token").flatten(0, 1),
+            source.tensor("feat_encoder.special_token"),
             Transformer.load(config.local_encoder, source, "feat_encoder.encoder", config.patch_size + 1),
             source.linear("enc_to_lm_proj"),
         )
@@ -31,6 +31,7 @@ class LocalEncoder:
     def __call__(self, patches: Tensor) -> Tensor:
         """patches: [N, P, C] -> [N, lm_hidden]."""
         tokens = self._in_proj(patches)
-        tokens = torch.cat((self._special_token.expand(tokens.shape[0], -1, -1), tokens), dim=1)  # [N, P+1, hidden]
+        class_token = self._special_token.flatten(0, 1).expand(tokens.shape[0], -1, -1)
+        tokens = torch.cat((class_token, tokens), dim=1)  # [N, P+1, hidden]
         encoded = self.stack(tokens, LocalAttention(tokens.shape[1], tokens.device))
         return self._out_proj(encoded[:, 0])
