@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from demo_voice.flite import SAMPLE_RATE_HZ, FliteError, Pcm, flite_command, say
+from demo_voice.flite import SAMPLE_RATE_HZ, FliteError, Pcm, flite_command, say_with_phones
 from demo_voice.held_out import training_sentence
+from demo_voice.phones import PHONE_FRAME_SAMPLES, Phones
 from demo_voice.speakers import SPEAKER_BY_NAME, Speaker, choose, style
 
 SHARD_UTTERANCES = 250
@@ -30,13 +31,14 @@ _SEEDS_PER_CORPUS = 10_000_000
 @dataclass(frozen=True, eq=False)
 class Utterance:
     """`style` is control text that names this speaker and tempo, without its parentheses; pcm is 16 kHz [n], whole
-    patches; `tempo` multiplies durations."""
+    patches; `tempo` multiplies durations; phones: one for each PHONE_FRAME_SAMPLES."""
 
     text: str
     speaker: str
     style: str
     tempo: float
     pcm: Pcm
+    phones: Phones
 
 
 def utterance(seed: int, speaker: Speaker | None = None) -> Utterance:
@@ -47,7 +49,7 @@ def utterance(seed: int, speaker: Speaker | None = None) -> Utterance:
         chosen, tempo = speaker, 1.0
     text = training_sentence(seed)
     control = style(chosen, tempo, rng) if speaker is None else ""
-    return Utterance(text, chosen.name, control, tempo, say(text, chosen, tempo))
+    return Utterance(text, chosen.name, control, tempo, *say_with_phones(text, chosen, tempo))
 
 
 def write_shard(folder: Path, seed: int, speaker: Speaker | None, index: int) -> float:
@@ -74,11 +76,16 @@ def shard_paths(folder: Path) -> list[Path]:
 
 
 def read_shard(path: Path) -> list[Utterance]:
-    """The utterances of one shard; their pcm are views of one array."""
+    """The utterances of one shard; their pcm and phones are views of one array each."""
     with np.load(path) as shard:
-        pcm, offsets, records = shard["pcm"], shard["offsets"], json.loads(bytes(shard["records"]))
+        pcm, phones, offsets = shard["pcm"], shard["phones"], shard["offsets"]
+        records = json.loads(bytes(shard["records"]))
     return [
-        Utterance(**record, pcm=pcm[begin:end])
+        Utterance(
+            **record,
+            pcm=pcm[begin:end],
+            phones=phones[begin // PHONE_FRAME_SAMPLES : end // PHONE_FRAME_SAMPLES],
+        )
         for record, begin, end in zip(records, offsets[:-1], offsets[1:], strict=True)
     ]
 
@@ -115,6 +122,7 @@ def _write(path: Path, utterances: list[Utterance]) -> None:
         np.savez(
             file,
             pcm=np.concatenate([each.pcm for each in utterances]),
+            phones=np.concatenate([each.phones for each in utterances]),
             offsets=np.cumsum([0, *(len(each.pcm) for each in utterances)], dtype=np.int64),
             records=np.frombuffer(json.dumps(records).encode(), np.uint8),
         )

@@ -1,4 +1,4 @@
-"""Speech of flite, the source synthesiser: 16 kHz, levelled, trimmed and padded to whole patches."""
+"""Speech of flite, the source synthesiser: 16 kHz, levelled, trimmed and padded to whole patches, with its phones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import subprocess
 import wave
 from functools import cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import soxr
 
+from demo_voice.phones import PHONE_FRAME_SAMPLES, Phones, Segments, parse_segments, phones_at
 from demo_voice.speakers import Speaker
 
 Pcm = npt.NDArray[np.int16]
@@ -27,6 +30,13 @@ _SILENCE = 0.02  # of the loudest frame
 _QUIETEST = 40.0  # of 32768
 _FLAT_STDDEV_HZ = 1.0
 _TIMEOUT_S = 60
+
+
+class Said(NamedTuple):
+    """One utterance."""
+
+    pcm: Pcm  # [n], a multiple of PATCH_SAMPLES
+    phones: Phones  # [n / PHONE_FRAME_SAMPLES], those in the middle of each frame
 
 
 class FliteError(Exception):
@@ -53,34 +63,48 @@ def say(text: str, speaker: Speaker, tempo: float) -> Pcm:
 
     60 ms of silence precede the speech; at least 80 ms follow it. Raises FliteError.
     """
+    return say_with_phones(text, speaker, tempo).pcm
+
+
+def say_with_phones(text: str, speaker: Speaker, tempo: float) -> Said:
+    """As `say`."""
     if not any(char.isalnum() for char in text):
         raise FliteError("there is nothing to say")  # of which flite makes a breath
-    pcm = _synthesised(text, speaker, tempo)
+    pcm, segments = _synthesised(text, speaker, tempo)
     scaled = soxr.resample(pcm.astype(np.float32), SAMPLE_RATE_HZ * speaker.scale, SAMPLE_RATE_HZ)
-    return _finished(scaled)
+    begin, end = speech_span(scaled)
+    finished = _finished(scaled, begin, end)
+    middles = (np.arange(len(finished) // PHONE_FRAME_SAMPLES) + 0.5) * PHONE_FRAME_SAMPLES
+    moments_s = (middles + begin - _LEAD_SAMPLES) / SAMPLE_RATE_HZ * speaker.scale
+    return Said(finished, phones_at(segments, moments_s))
 
 
-def _synthesised(text: str, speaker: Speaker, tempo: float) -> Pcm:
+def _synthesised(text: str, speaker: Speaker, tempo: float) -> tuple[Pcm, Segments]:
     program, environment = flite_command()
     options = {"duration_stretch": tempo * speaker.scale}
     if speaker.is_flat:
         options["int_f0_target_stddev"] = _FLAT_STDDEV_HZ
     settings = [part for name, value in options.items() for part in ("--setf", f"{name}={value}")]
-    command = [program, "-voice", speaker.voice, *settings, "-t", text, "-o", "/dev/stdout"]
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise FliteError(f"flite took longer than {_TIMEOUT_S} s") from None
-    if done.returncode != 0 or not done.stdout:
+    with NamedTemporaryFile(suffix=".wav") as wav:
+        command = [program, "-voice", speaker.voice, *settings, "-psdur", "-t", text, "-o", wav.name]
+        try:
+            done = subprocess.run(command, env=environment, capture_output=True, timeout=_TIMEOUT_S, check=False)
+        except subprocess.TimeoutExpired:
+            raise FliteError(f"flite took longer than {_TIMEOUT_S} s") from None
+        content = wav.read()
+    if done.returncode != 0 or not content:
         raise FliteError(f"flite failed with {done.returncode}: {done.stderr.decode(errors='replace').strip()}")
-    with wave.open(io.BytesIO(done.stdout)) as file:
+    try:
+        segments = parse_segments(done.stdout.decode())
+    except (KeyError, ValueError) as error:
+        raise FliteError(f"flite named a phone that is none: {error}") from None
+    with wave.open(io.BytesIO(content)) as file:
         assert file.getframerate() == SAMPLE_RATE_HZ
-        return np.frombuffer(file.readframes(file.getnframes()), np.int16)
+        return np.frombuffer(file.readframes(file.getnframes()), np.int16), segments
 
 
-def _finished(audio: npt.NDArray[np.float32]) -> Pcm:
-    """Level, trim and pad: float [n] to int16 [whole patches]."""
-    begin, end = speech_span(audio)
+def _finished(audio: npt.NDArray[np.float32], begin: int, end: int) -> Pcm:
+    """Level, trim to the speech that begins and ends there, and pad: float [n] to int16 [whole patches]."""
     lead, trail = audio[max(0, begin - _LEAD_SAMPLES) : begin], audio[end : end + _TRAIL_SAMPLES]
     trimmed = np.concatenate([np.zeros(_LEAD_SAMPLES - len(lead), np.float32), lead, audio[begin:end], trail])
     num_samples = whole_patches(_LEAD_SAMPLES + end - begin + _TRAIL_SAMPLES)

@@ -1,4 +1,4 @@
-"""The losses of the acoustic model: flow matching, stopping, and a regression that speeds up the alignment."""
+"""The losses of the acoustic model: flow matching, stopping, and guesses that speed up the alignment."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from demo_voice.guesses import Guesses
 from demo_voice.model_forward import SpeechModel
 
 MAX_HISTORY_NOISE = 0.25  # of the latents' deviation of 1; generated patches are not as clean as the data
 NOISY_SEQUENCES = 0.5
 MU_DROP = 0.12  # what guidance compares with
 TIMES_PER_PATCH = 2
-REGRESSION_WEIGHT, STOP_WEIGHT = 0.3, 0.2
+PATCH_WEIGHT, PHONES_WEIGHT, STOP_WEIGHT = 0.3, 0.2, 0.2
 
 
 class TensorBatch(NamedTuple):
@@ -28,9 +29,16 @@ class TensorBatch(NamedTuple):
     is_last: Tensor
     weights: Tensor
 
-    def patches(self, latents: Tensor) -> Tensor:
-        """latents: [frames, C] -> those of the batch's patches. # [N, P, C]"""
-        return F.embedding(self.frames, latents)
+
+class Frames(NamedTuple):
+    """What a batch holds numbers of, on the device."""
+
+    latents: Tensor  # [frames, C]
+    phones: Tensor  # uint8 [frames]
+
+    def of(self, batch: TensorBatch) -> Frames:
+        """Those of the batch's patches. # [N, P, C], int64 [N, P]"""
+        return Frames(F.embedding(batch.frames, self.latents), self.phones[batch.frames].long())
 
 
 class Losses(NamedTuple):
@@ -38,18 +46,20 @@ class Losses(NamedTuple):
 
     flow: Tensor
     stop: Tensor
-    regression: Tensor
+    patch: Tensor
+    phones: Tensor
 
     def total(self) -> Tensor:
-        return self.flow + STOP_WEIGHT * self.stop + REGRESSION_WEIGHT * self.regression
+        guesses = PATCH_WEIGHT * self.patch + PHONES_WEIGHT * self.phones
+        return self.flow + STOP_WEIGHT * self.stop + guesses
 
 
-def losses(model: SpeechModel, regression: torch.nn.Linear, batch: TensorBatch, patches: Tensor) -> Losses:
-    """One batch's losses, with fresh noise and times from torch's generator.
+def losses(model: SpeechModel, guesses: Guesses, batch: TensorBatch, frames: Frames) -> Losses:
+    """One batch's losses, with fresh noise and times from torch's generator; frames: those of the batch.
 
-    patches: [N, P, C]; `regression` maps [mu_size] to a patch. It is not part of the checkpoint: it is the shortest way
-    for the gradient to tell the language models what to say next.
+    `guesses` is the shortest way for the gradient to tell the language models what to say next.
     """
+    patches = frames.latents
     history = noisy_history(patches, batch.audio_rows // batch.token_ids.shape[1], batch.token_ids.shape[0])
     states = model.states(batch.token_ids, history, batch.audio_rows)
     rows = batch.audio_rows[batch.targets] - 1  # each patch is conditioned by the row before it
@@ -58,16 +68,10 @@ def losses(model: SpeechModel, regression: torch.nn.Linear, batch: TensorBatch, 
     target = patches[batch.targets]
     previous = torch.cat((history, torch.zeros_like(history[:1])))[batch.previous]
     stop = F.cross_entropy(model.stop_logits(lm_hidden).float(), batch.is_last, reduction="none")
-    guessed = _squared_error(regression(mu), target.flatten(1))
+    guessed, told = guesses.errors(mu, target, frames.phones[batch.targets])
     shares = batch.weights / batch.weights.sum()  # [M]
-    return Losses(
-        flow=flow_loss(model, mu, target, previous, shares), stop=stop @ shares, regression=guessed @ shares
-    )
-
-
-def _squared_error(found: Tensor, wanted: Tensor) -> Tensor:
-    """Means over all dims but the first."""
-    return F.mse_loss(found.float(), wanted, reduction="none").flatten(1).mean(dim=1)
+    flow = flow_loss(model, mu, target, previous)
+    return Losses(flow @ shares, stop @ shares, guessed @ shares, told @ shares)
 
 
 def noisy_history(patches: Tensor, sequence_of_patch: Tensor, num_sequences: int) -> Tensor:
@@ -78,8 +82,8 @@ def noisy_history(patches: Tensor, sequence_of_patch: Tensor, num_sequences: int
     return patches + strength[sequence_of_patch].view(-1, 1, 1) * torch.randn_like(patches)
 
 
-def flow_loss(model: SpeechModel, mu: Tensor, target: Tensor, previous: Tensor, shares: Tensor) -> Tensor:
-    """Squared error of the velocity from data to noise; mu: [M, mu_size]; target, previous: [M, P, C]; shares: [M]."""
+def flow_loss(model: SpeechModel, mu: Tensor, target: Tensor, previous: Tensor) -> Tensor:
+    """Squared error of the velocity from data to noise; mu: [M, mu_size]; target, previous: [M, P, C]. # [M]"""
     mu, target, previous = (x.repeat_interleave(TIMES_PER_PATCH, dim=0) for x in (mu, target, previous))
     num_rows = target.shape[0]
     times = training_times(num_rows, target.device)
@@ -91,7 +95,8 @@ def flow_loss(model: SpeechModel, mu: Tensor, target: Tensor, previous: Tensor, 
     noise = torch.randn_like(target)
     kept = torch.rand(num_rows, 1, device=mu.device) >= MU_DROP
     velocity = model.velocity(torch.lerp(target, noise, times), mu * kept, tokens, previous)
-    return _squared_error(velocity, noise - target) @ shares.repeat_interleave(TIMES_PER_PATCH) / TIMES_PER_PATCH
+    errors = F.mse_loss(velocity.float(), noise - target, reduction="none")  # [M * TIMES_PER_PATCH, P, C]
+    return errors.view(-1, TIMES_PER_PATCH * target[0].numel()).mean(dim=1)
 
 
 def training_times(count: int, device: torch.device) -> Tensor:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 from torch import Tensor
 
-from demo_voice.flow import STOP_WEIGHT, Losses, TensorBatch, losses
+from demo_voice.flow import STOP_WEIGHT, Frames, Losses, TensorBatch, losses
+from demo_voice.guesses import Guesses
 from demo_voice.lora import adapter_parameters, new_adapter
 from demo_voice.model_forward import SpeechModel
 from demo_voice.model_training import MAX_GRADIENT, MAX_ROWS
@@ -29,19 +30,18 @@ class LoraTrainer:
         self.adapter = new_adapter(config, device, torch.Generator().manual_seed(seed))
         self._parameters = adapter_parameters(self.adapter)
         self._optimizer = torch.optim.AdamW(self._parameters, learning_rate, weight_decay=0.0)
-        # A stranger to the checkpoint; its loss is left out.
-        patch_values = config.patch_size * config.feat_dim
-        self._regression = torch.nn.Linear(config.mu_size, patch_values, device=device).requires_grad_(False)
+        # Strangers to the checkpoint; their losses are left out.
+        self._guesses = Guesses(config).to(device).requires_grad_(False)
 
     def model(self) -> SpeechModel:
         """The voice with the adapter as it is now merged in; gradients reach the adapter."""
         source = WeightSource(merge_lora(self._tensors, self.adapter), self._device, torch.float32)
         return SpeechModel(self._config, source, MAX_ROWS)
 
-    def step(self, batch: TensorBatch, latents: Tensor, rate_share: float) -> Losses:
-        """One step on a batch on the device; latents: [frames, C]."""
+    def step(self, batch: TensorBatch, frames: Frames, rate_share: float) -> Losses:
+        """One step on a batch on the device, of all frames there are."""
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
-            found = losses(self.model(), self._regression, batch, batch.patches(latents))
+            found = losses(self.model(), self._guesses, batch, frames.of(batch))
         self._optimizer.zero_grad(set_to_none=True)
         (found.flow + STOP_WEIGHT * found.stop).backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT, error_if_nonfinite=True)
@@ -49,12 +49,12 @@ class LoraTrainer:
         self._optimizer.step()
         return found
 
-    def run(self, clock: Clock, batches: Iterator[TensorBatch], latents: Callable[[], Tensor]) -> None:
+    def run(self, clock: Clock, batches: Iterator[TensorBatch], frames: Callable[[], Frames]) -> None:
         """Train until the clock is up. Raises RuntimeError when a gradient is no number."""
         progress, step = Progress("lora", clock), 0
         while (fraction := clock.fraction) < 1.0:
             batch = TensorBatch(*(part.to(self._device, non_blocking=True) for part in next(batches)))
-            found = self.step(batch, latents(), learning_rate_share(fraction))
+            found = self.step(batch, frames(), learning_rate_share(fraction))
             step += 1
             if progress.due():
                 progress.line(step, {"flow": found.flow.item(), "stop": found.stop.item()})

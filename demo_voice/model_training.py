@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from demo_voice.captured import CapturedStep
-from demo_voice.flow import Losses, TensorBatch, losses
+from demo_voice.flow import Frames, Losses, TensorBatch, losses
+from demo_voice.guesses import Guesses
 from demo_voice.model_forward import SpeechModel
 from demo_voice.model_weights import TrainableWeights
 from demo_voice.schedule import SAVE_INTERVAL_S, Clock, Every, Progress, learning_rate_share
@@ -29,9 +30,8 @@ class ModelTrainer:
         """`tensors`: the weights to start from, by their names in a checkpoint."""
         self._weights = TrainableWeights(tensors, device)
         self._model = SpeechModel(config, self._weights, MAX_ROWS)
-        patch_values = config.patch_size * config.feat_dim
-        self._regression = torch.nn.Linear(config.mu_size, patch_values, device=device)
-        self._parameters = [*self._weights.leaves, *self._regression.parameters()]
+        self._guesses = Guesses(config).to(device)
+        self._parameters = [*self._weights.leaves, *self._guesses.parameters()]
         self._learning_rate = learning_rate
         self._rate = torch.tensor(learning_rate, device=device)  # a captured step reads it where it is
         self._device = device
@@ -54,28 +54,28 @@ class ModelTrainer:
         """The averaged weights of the last moment at which they were known to be good, by their checkpoint names."""
         return self._weights.checkpoint_tensors(self._good)
 
-    def step(self, batch: TensorBatch, latents: Tensor, rate_share: float) -> Losses:
-        """One step on a batch on the device; latents: [frames, C]."""
+    def step(self, batch: TensorBatch, frames: Frames, rate_share: float) -> Losses:
+        """One step on a batch on the device, of all frames there are."""
         self._rate.fill_(self._learning_rate * rate_share)
-        found = self._repeated(batch, batch.patches(latents))
+        found = self._repeated(batch, frames.of(batch))
         self._num_steps += 1
         decay = min(MAX_EMA_DECAY, self._num_steps / (self._num_steps + 10))
         torch._foreach_lerp_(self._average, [leaf.detach() for leaf in self._weights.leaves], 1.0 - decay)
         return found
 
-    def _repeated(self, batch: TensorBatch, patches: Tensor) -> Losses:
+    def _repeated(self, batch: TensorBatch, frames: Frames) -> Losses:
         """`_step`, at the least cost."""
         if not self._on_cuda:
-            return self._step(patches, *batch)
+            return self._step(*frames, *batch)
         shape = batch.token_ids.shape
         if shape not in self._captured:
             pool = next((step.pool for step in self._captured.values()), None)
-            self._captured[shape] = CapturedStep(self._step, patches, *batch, pool=pool)
-        return self._captured[shape](patches, *batch)
+            self._captured[shape] = CapturedStep(self._step, *frames, *batch, pool=pool)
+        return self._captured[shape](*frames, *batch)
 
-    def _step(self, patches: Tensor, *batch: Tensor) -> Losses:
+    def _step(self, latents: Tensor, phones: Tensor, *batch: Tensor) -> Losses:
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._on_cuda):
-            found = losses(self._model, self._regression, TensorBatch(*batch), patches)
+            found = losses(self._model, self._guesses, TensorBatch(*batch), Frames(latents, phones))
         self._optimizer.zero_grad(set_to_none=True)
         found.total().backward()
         torch.nn.utils.clip_grad_norm_(self._parameters, MAX_GRADIENT)
@@ -90,7 +90,7 @@ class ModelTrainer:
             return True
         torch._foreach_copy_([leaf.detach() for leaf in self._weights.leaves], self._good)
         torch._foreach_copy_(self._average, self._good)
-        self._regression.reset_parameters()
+        self._guesses.reset_parameters()
         for state in self._optimizer.state.values():
             for tensor in state.values():
                 tensor.zero_()
@@ -100,7 +100,7 @@ class ModelTrainer:
         self,
         clock: Clock,
         batches: Iterator[TensorBatch],
-        latents: Callable[[], Tensor],
+        frames: Callable[[], Frames],
         save: Callable[[], None],
         max_steps: int | None = None,
     ) -> dict[str, float]:
@@ -111,7 +111,7 @@ class ModelTrainer:
         try:
             while (fraction := clock.fraction) < 1.0 and step != max_steps:
                 batch = TensorBatch(*(part.to(self._device, non_blocking=True) for part in next(batches)))
-                found = self.step(batch, latents(), learning_rate_share(fraction))
+                found = self.step(batch, frames(), learning_rate_share(fraction))
                 step += 1
                 if progress.due():
                     if not self.settle(found):

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from demo_voice.batches import BatchSettings, batch_loader
 from demo_voice.corpus import Utterance, read_shard, shard_paths
-from demo_voice.flow import TensorBatch
+from demo_voice.flow import Frames, TensorBatch
 from demo_voice.latents import Latents, Samples, heard_frames
 from demo_voice.layouts_catalog import Catalog, Speech, styled_text
+from demo_voice.phones import PHONE_FRAME_SAMPLES, Phones
 from demo_voice.schedule import Every
 from demo_voice.train_spelling import Spelling
 from demo_voice.vae import AudioVae
@@ -73,6 +74,7 @@ class SpeechData:
         self._source, self._spelling = source, spelling
         self._hop = vae.config.hop_length
         self._latents = Latents(vae)
+        self._phones = torch.zeros(1, dtype=torch.uint8, device=self._latents.frames.device)  # frame 0 is silence
         self._catalog = Catalog(default_speaker)
         self._look = Every(LOOK_INTERVAL_S)
         self._grow()
@@ -80,9 +82,9 @@ class SpeechData:
             raise ValueError(f"the corpus has no utterance of the default speaker {default_speaker!r} at tempo 1")
 
     @property
-    def frames(self) -> Tensor:
-        """All latents so far. # [frames, C]"""
-        return self._latents.frames
+    def frames(self) -> Frames:
+        """All so far."""
+        return Frames(self._latents.frames, self._phones)
 
     def _grow(self) -> bool:
         """Encode and spell what has come; whether anything had."""
@@ -90,10 +92,17 @@ class SpeechData:
         if not utterances:
             return False
         firsts = self._latents.add([utterance.pcm for utterance in utterances])
+        phones = np.concatenate([self._phones_of(utterance) for utterance in utterances])
+        self._phones = torch.cat((self._phones, torch.from_numpy(phones).to(self._phones.device)))
         for utterance, first in zip(utterances, firsts, strict=True):
             self._catalog.add(self._speech(utterance, first))
-        print(f"corpus: {len(self._catalog.speeches)} utterances, {len(self.frames)} frames", flush=True)
+        print(f"corpus: {len(self._catalog.speeches)} utterances, {len(self._phones)} frames", flush=True)
         return True
+
+    def _phones_of(self, utterance: Utterance) -> Phones:
+        """The phone in the middle of each latent's frame. # [frames]"""
+        middles = np.arange(len(utterance.pcm) // self._hop) * self._hop + self._hop // 2
+        return utterance.phones[middles // PHONE_FRAME_SAMPLES]
 
     def _speech(self, utterance: Utterance, first_frame: int) -> Speech:
         spaced = len(self._catalog.speeches) % 2 == 0

@@ -1,4 +1,4 @@
-"""How far a decoded clip is from the original: spectra in several resolutions, mel bands and the waveform."""
+"""How far a decoded clip is from the original, in mel bands of several resolutions and a little in its waveform."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-WINDOWS = (128, 256, 512, 1024, 2048)  # samples
-MEL_WINDOW, MEL_BANDS = 1024, 80
-LOG_FLOOR = 1e-5
-WAVEFORM_WEIGHT = 1.0
-MEL_WEIGHT = 2.0
-KL_WEIGHT = 1e-3
+# Samples of a window, and mel bands: those weigh frequencies as a listener does, and average over the noise of speech
+# that nobody could predict.
+RESOLUTIONS = ((128, 10), (256, 20), (512, 40), (1024, 80), (2048, 160))
+AMPLITUDE_FLOOR = 1e-4  # of full scale
+MEL_WEIGHT, WAVEFORM_WEIGHT = 1.0, 1.0
 
 
-def magnitudes(clips: Tensor, window: int) -> Tensor:
-    """[B, N] -> [B, window / 2 + 1, frames], a quarter window apart."""
+def amplitudes(clips: Tensor, window: int) -> Tensor:
+    """[B, N] -> [B, window / 2 + 1, frames], a quarter window apart; a sine of full scale has 1."""
     shape = torch.hann_window(window, device=clips.device)
     spectrum = torch.stft(clips, window, window // 4, window=shape, return_complex=True, pad_mode="constant")
     # The root of zero has no gradient.
-    return (spectrum.real.square() + spectrum.imag.square() + 1e-9).sqrt()
+    return (spectrum.real.square() + spectrum.imag.square() + 1e-9).sqrt() * (4.0 / window)
 
 
 def mel_filters(sample_rate: int, window: int, num_bands: int) -> Tensor:
@@ -33,24 +32,24 @@ def mel_filters(sample_rate: int, window: int, num_bands: int) -> Tensor:
 
 
 class ReconstructionLoss:
-    """Sum of the spectral, mel and waveform distances."""
+    """Mean of the mel distances, in factors of e, plus the waveform's distance."""
 
     def __init__(self, sample_rate: int, device: torch.device) -> None:
-        self._filters = mel_filters(sample_rate, MEL_WINDOW, MEL_BANDS).to(device)
+        self._filters = {
+            window: mel_filters(sample_rate, window, num_bands).to(device) for window, num_bands in RESOLUTIONS
+        }
 
     def __call__(self, decoded: Tensor, original: Tensor) -> Tensor:
         """Both [B, N] in [-1, 1]; the distance is 0 only for equal clips."""
         total = WAVEFORM_WEIGHT * F.l1_loss(decoded, original)
-        for window in WINDOWS:
-            ours, theirs = magnitudes(decoded, window), magnitudes(original, window)
-            total = total + _log_distance(ours, theirs) + (ours - theirs).norm() / (theirs.norm() + LOG_FLOOR)
-            if window == MEL_WINDOW:
-                total = total + MEL_WEIGHT * _log_distance(self._filters @ ours, self._filters @ theirs)
+        for window, filters in self._filters.items():
+            ours, theirs = (_log_mel(amplitudes(clips, window), filters) for clips in (decoded, original))
+            total = total + MEL_WEIGHT / len(self._filters) * F.l1_loss(ours, theirs)
         return total
 
 
-def _log_distance(ours: Tensor, theirs: Tensor) -> Tensor:
-    return F.l1_loss((ours + LOG_FLOOR).log10(), (theirs + LOG_FLOOR).log10())
+def _log_mel(spectrum: Tensor, filters: Tensor) -> Tensor:
+    return (filters @ spectrum + AMPLITUDE_FLOOR).log()
 
 
 def kl_to_normal(mean: Tensor, log_variance: Tensor) -> Tensor:

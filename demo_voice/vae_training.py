@@ -13,10 +13,14 @@ from demo_voice.captured import CapturedStep
 from demo_voice.schedule import SAVE_INTERVAL_S, Clock, Every, Progress, learning_rate_share
 from demo_voice.vae import AudioVae
 from demo_voice.vae_discriminator import Critics
-from demo_voice.vae_losses import KL_WEIGHT, ReconstructionLoss, kl_to_normal
+from demo_voice.vae_losses import ReconstructionLoss, kl_to_normal
 
 CRITIC_FROM = 0.35  # of the time: before, the decoder is too easily told apart to learn from it
-ADVERSARIAL_WEIGHT, MATCHING_WEIGHT = 0.1, 0.5
+ADVERSARIAL_WEIGHT, MATCHING_WEIGHT = 0.03, 0.1
+# What a latent value may tell, in nats. The decoder learns to put up with the rest being noise, as it must with latents
+# that are generated. The weight of the divergence finds itself.
+KL_TARGET = 1.2
+KL_GAIN, FIRST_KL_WEIGHT, MIN_KL_WEIGHT, MAX_KL_WEIGHT = 0.01, 1e-3, 1e-5, 1.0
 MAX_GRADIENT = 1.0
 
 MIN_GAIN = 0.4  # clips are made quieter at random, as the speech that users give is
@@ -46,6 +50,7 @@ class VaeTrainer:
         self._critics = Critics().to(device)
         self._on_cuda = device.type == "cuda"
         self._rate = torch.tensor(settings.learning_rate, device=device)  # a captured step reads it where it is
+        self._kl_weight = torch.tensor(FIRST_KL_WEIGHT, device=device)
         self._optimizer = self._new_optimizer(vae)
         self._critic_optimizer = self._new_optimizer(self._critics)
         self._autocast = torch.autocast(device.type, torch.bfloat16, enabled=self._on_cuda)
@@ -101,7 +106,7 @@ class VaeTrainer:
         latents = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
         decoded = self._vae.decode(latents)
         losses = {"reconstruction": self._reconstruction(decoded, original), "kl": kl_to_normal(mean, log_variance)}
-        total = losses["reconstruction"] + KL_WEIGHT * losses["kl"]
+        total = losses["reconstruction"] + self._kl_weight * losses["kl"]
         if with_critics:
             losses["critic"] = self._critic_step(decoded.detach(), original)
             with self._autocast:
@@ -110,6 +115,8 @@ class VaeTrainer:
         self._optimizer.zero_grad(set_to_none=True)
         total.backward()
         _apply(self._optimizer, list(self._vae.parameters()))
+        excess = torch.nan_to_num(losses["kl"].detach() - KL_TARGET).clamp(-1.0, 1.0)
+        self._kl_weight.mul_(torch.exp(KL_GAIN * excess)).clamp_(MIN_KL_WEIGHT, MAX_KL_WEIGHT)
         return {name: loss.detach() for name, loss in losses.items()}
 
     def _critic_step(self, decoded: Tensor, original: Tensor) -> Tensor:

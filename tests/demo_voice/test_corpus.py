@@ -15,8 +15,11 @@ from demo_voice.speakers import DEFAULT_SPEAKER, GIANT, SPEAKER_BY_NAME, SPEAKER
 from tests.demo_voice.needs_flite import needs_flite
 
 
-def as_values(utterances: list[Utterance]) -> list[tuple[str, str, str, float, bytes]]:
-    return [(each.text, each.speaker, each.style, each.tempo, each.pcm.tobytes()) for each in utterances]
+def as_values(utterances: list[Utterance]) -> list[tuple[str, str, str, float, bytes, list[int]]]:
+    return [
+        (each.text, each.speaker, each.style, each.tempo, each.pcm.tobytes(), each.phones.tolist())
+        for each in utterances
+    ]
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def test_the_corpus_is_the_same_whatever_the_number_of_processes(tmp_path: Path)
     one, two = (as_values(list(read_shards(tmp_path / name))) for name in ("one", "two"))
     assert len(one) == 6
     assert one == two
-    assert made_hours == pytest.approx(sum(len(pcm) / 2 for *_, pcm in one) / 16000 / 3600)
+    assert made_hours == pytest.approx(sum(len(pcm) / 2 for *_, pcm, _ in one) / 16000 / 3600)
     assert {speaker for _, speaker, *_ in one} <= {speaker.name for speaker in SPEAKERS}
 
 
@@ -66,7 +69,14 @@ def test_one_speaker_alone(tmp_path: Path) -> None:
 
 def test_a_shard_gives_back_what_was_written(tmp_path: Path) -> None:
     written = [
-        Utterance(training_sentence(seed), "slt-1.00", "a woman", 1.2, np.full(2560 * (seed + 1), seed, np.int16))
+        Utterance(
+            text=training_sentence(seed),
+            speaker="slt-1.00",
+            style="a woman",
+            tempo=1.2,
+            pcm=np.full(2560 * (seed + 1), seed, np.int16),
+            phones=np.arange(seed, 9 * seed + 8).astype(np.uint8),
+        )
         for seed in range(3)
     ]
     corpus._write(tmp_path / "shard-0000.npz", written)

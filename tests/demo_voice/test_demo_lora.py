@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from demo_voice.export import folder_bytes, read_main, write_config
-from demo_voice.flow import TensorBatch
+from demo_voice.flow import Frames, TensorBatch
 from demo_voice.layouts import collate, lay_out
 from demo_voice.lora import new_adapter, write_adapter
 from demo_voice.lora_training import LoraTrainer
@@ -30,39 +30,39 @@ def folder(tmp_path):
     return tmp_path / "voice"
 
 
-def saying() -> tuple[TensorBatch, torch.Tensor]:
+def saying() -> tuple[TensorBatch, Frames]:
     latents = torch.randn(25, 8, generator=torch.Generator().manual_seed(2))
     laid = lay_out([140, 141, 142], 1 + np.arange(24).reshape(-1, 4), NONE, NONE)
-    return TensorBatch(*map(torch.from_numpy, collate([laid], 12))), latents
+    return TensorBatch(*map(torch.from_numpy, collate([laid], 12))), Frames(latents, torch.zeros(25, dtype=torch.uint8))
 
 
-def states(model: SpeechModel, batch: TensorBatch, latents: torch.Tensor) -> torch.Tensor:
+def states(model: SpeechModel, batch: TensorBatch, frames: Frames) -> torch.Tensor:
     with torch.no_grad():
-        return model.states(batch.token_ids, latents[batch.frames], batch.audio_rows).res_hidden
+        return model.states(batch.token_ids, frames.of(batch).latents, batch.audio_rows).res_hidden
 
 
 def trained(folder) -> LoraTrainer:
     config = Harness(folder, SMALL).model
     trainer = LoraTrainer(config, read_main(folder, config), CPU, learning_rate=2e-2, seed=0)
-    batch, latents = saying()
+    batch, frames = saying()
     torch.manual_seed(0)
     for _ in range(12):
-        trainer.step(batch, latents, 1.0)
+        trainer.step(batch, frames, 1.0)
     return trainer
 
 
 def test_an_adapter_changes_nothing_until_it_has_learned(folder):
     config = Harness(folder, SMALL).model
     tensors = read_main(folder, config)
-    batch, latents = saying()
+    batch, frames = saying()
     trainer = LoraTrainer(config, tensors, CPU, learning_rate=2e-2, seed=0)
-    plain = states(SpeechModel(config, WeightSource(tensors, CPU, torch.float32), 16), batch, latents)
-    assert torch.equal(states(trainer.model(), batch, latents), plain)
+    plain = states(SpeechModel(config, WeightSource(tensors, CPU, torch.float32), 16), batch, frames)
+    assert torch.equal(states(trainer.model(), batch, frames), plain)
     torch.manual_seed(0)
-    first = trainer.step(batch, latents, 1.0).flow.item()
-    last = [trainer.step(batch, latents, 1.0).flow.item() for _ in range(24)][-6:]
+    first = trainer.step(batch, frames, 1.0).flow.item()
+    last = [trainer.step(batch, frames, 1.0).flow.item() for _ in range(24)][-6:]
     assert sum(last) / 6 < 0.9 * first
-    assert not torch.allclose(states(trainer.model(), batch, latents), plain, atol=1e-2)
+    assert not torch.allclose(states(trainer.model(), batch, frames), plain, atol=1e-2)
 
 
 def test_the_written_adapter_is_the_trained_one(folder, tmp_path):

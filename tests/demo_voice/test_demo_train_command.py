@@ -38,6 +38,7 @@ def write_shard(folder, index: int, utterances: list[Tone]) -> None:
         np.savez(
             file,
             pcm=np.concatenate([t.pcm for t in utterances]),
+            phones=np.concatenate([t.phones for t in utterances]),
             offsets=np.cumsum([0, *(len(t.pcm) for t in utterances)], dtype=np.int64),
             records=np.frombuffer(json.dumps(records).encode(), np.uint8),
         )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from demo_voice.export import write_main
-from demo_voice.flow import Losses, TensorBatch
+from demo_voice.flow import Frames, Losses, TensorBatch
 from demo_voice.layouts import Batch, BatchShape, bring_to, collate, lay_out
 from demo_voice.model_training import ModelTrainer
 from demo_voice.model_weights import initial_tensors
@@ -27,8 +27,8 @@ def trainer(tmp_path):
     return ModelTrainer(config, initial_tensors(config, torch.Generator().manual_seed(0)), CPU, learning_rate=8e-3)
 
 
-def lesson(harness: Harness) -> tuple[TensorBatch, torch.Tensor, dict[str, torch.Tensor]]:
-    """One batch of both sayings; all latents; and those of each saying. # [n, P, C]"""
+def lesson(harness: Harness) -> tuple[TensorBatch, Frames, dict[str, torch.Tensor]]:
+    """One batch of both sayings; all frames; and the latents of each saying. # [n, P, C]"""
     latents = torch.randn(1 + 4 * sum(LENGTHS.values()), 8, generator=torch.Generator().manual_seed(2))
     sequences, sayings, first = [], {}, 1
     for text, num_patches in LENGTHS.items():
@@ -36,16 +36,18 @@ def lesson(harness: Harness) -> tuple[TensorBatch, torch.Tensor, dict[str, torch
         sequences.append(lay_out(harness.tokenizer.encode(text), frames, NONE, NONE))
         sayings[text] = latents[torch.from_numpy(frames)]
         first += frames.size
-    return TensorBatch(*map(torch.from_numpy, collate(sequences, 16))), latents, sayings
+    frames = Frames(latents, torch.arange(len(latents)).remainder(3).byte())
+    return TensorBatch(*map(torch.from_numpy, collate(sequences, 16))), frames, sayings
 
 
 def test_two_sayings_are_learned_by_heart(trainer, tmp_path):
-    batch, latents, sayings = lesson(Harness(tmp_path, SMALL))
-    first = trainer.step(batch, latents, 1.0)
+    batch, frames, sayings = lesson(Harness(tmp_path, SMALL))
+    first = trainer.step(batch, frames, 1.0)
     for step in range(180):
-        last = trainer.step(batch, latents, learning_rate_share(0.02 + step / 184))
+        last = trainer.step(batch, frames, learning_rate_share(0.02 + step / 184))
     assert last.flow.item() < 0.5 * first.flow.item()
     assert last.stop.item() < 0.05
+    assert last.phones.item() < 0.1 * first.phones.item()
     assert trainer.settle(last)
     config = Harness(tmp_path, SMALL).model
     write_main(tmp_path, config, trainer.checkpoint_tensors())
@@ -63,27 +65,28 @@ def test_two_sayings_are_learned_by_heart(trainer, tmp_path):
 
 
 def test_a_loss_that_is_no_number_leads_back_to_the_last_good_weights(trainer, tmp_path):
-    batch, latents, _ = lesson(Harness(tmp_path, SMALL))
-    assert trainer.settle(trainer.step(batch, latents, 1.0))
+    batch, frames, _ = lesson(Harness(tmp_path, SMALL))
+    assert trainer.settle(trainer.step(batch, frames, 1.0))
     good = {name: tensor.clone() for name, tensor in trainer.checkpoint_tensors().items()}
-    bad = trainer.step(batch, latents * float("nan"), 1.0)
+    bad = trainer.step(batch, frames._replace(latents=frames.latents * float("nan")), 1.0)
     assert not trainer.settle(bad)
     assert all(torch.equal(good[name], tensor) for name, tensor in trainer.checkpoint_tensors().items())
-    assert trainer.settle(trainer.step(batch, latents, 1.0))
+    assert trainer.settle(trainer.step(batch, frames, 1.0))
 
 
 def test_what_fills_a_batch_up_changes_no_loss(trainer, tmp_path, monkeypatch):
     monkeypatch.setattr("demo_voice.flow.MAX_HISTORY_NOISE", 0.0)
-    plain, latents, _ = lesson(Harness(tmp_path, SMALL))
+    plain, frames, _ = lesson(Harness(tmp_path, SMALL))
     filled = bring_to(BatchShape(3, 16, 20, 14), Batch(*(part.numpy() for part in plain)), np.random.default_rng(0))
-    found = [trainer.step(batch, latents, 0.0) for batch in (plain, TensorBatch(*map(torch.from_numpy, filled)))]
+    found = [trainer.step(batch, frames, 0.0) for batch in (plain, TensorBatch(*map(torch.from_numpy, filled)))]
     torch.testing.assert_close(found[0].stop, found[1].stop)
-    torch.testing.assert_close(found[0].regression, found[1].regression)
+    torch.testing.assert_close(found[0].patch, found[1].patch)
+    torch.testing.assert_close(found[0].phones, found[1].phones)
     torch.testing.assert_close(found[0].flow, found[1].flow, rtol=0.5, atol=0)  # noise and times are others
 
 
 def test_an_error_in_training_does_not_lose_the_weights(trainer, tmp_path):
-    batch, latents, _ = lesson(Harness(tmp_path, SMALL))
+    batch, frames, _ = lesson(Harness(tmp_path, SMALL))
     saved: list[dict[str, torch.Tensor]] = []
 
     def batches():
@@ -91,13 +94,13 @@ def test_an_error_in_training_does_not_lose_the_weights(trainer, tmp_path):
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="disk"):
-        trainer.run(Clock(1.0), batches(), lambda: latents, lambda: saved.append(trainer.checkpoint_tensors()))
+        trainer.run(Clock(1.0), batches(), lambda: frames, lambda: saved.append(trainer.checkpoint_tensors()))
     assert len(saved) == 1
 
 
 def test_no_time_means_no_step_and_the_weights_as_they_were(trainer):
     saved = []
-    assert trainer.run(Clock(0.0), iter(()), lambda: torch.zeros(1, 8), lambda: saved.append(True)) == {}
+    assert trainer.run(Clock(0.0), iter(()), list, lambda: saved.append(True)) == {}
     assert saved == [True]
 
 
@@ -112,5 +115,5 @@ def test_the_learning_rate_rises_and_falls_to_its_end():
 
 def test_the_total_weighs_every_loss():
     one, none = torch.tensor(1.0), torch.tensor(0.0)
-    totals = [Losses(*(one if i == j else none for j in range(3))).total() for i in range(3)]
+    totals = [Losses(*(one if i == j else none for j in range(4))).total() for i in range(4)]
     assert all(total > 0 for total in totals)

@@ -12,6 +12,7 @@ import torch
 from demo_voice.export import write_config, write_main, write_vae
 from demo_voice.model_sizes import voice_config
 from demo_voice.model_weights import initial_tensors
+from demo_voice.phones import PHONE_FRAME_SAMPLES
 from demo_voice.vae import AudioVae
 from voxcpm_core.checkpoint.tiny_tokenizer import write_tokenizer
 from voxcpm_core.config import ModelConfig
@@ -29,6 +30,7 @@ class Tone:
     style: str
     tempo: float
     pcm: np.ndarray  # int16 [num_samples]
+    phones: np.ndarray  # uint8 [num_samples / 320]
 
 
 def tone(text: str, speaker: str, pitch_hz: float, num_patches: int, style: str = "", tempo: float = 1.0) -> Tone:
@@ -36,7 +38,8 @@ def tone(text: str, speaker: str, pitch_hz: float, num_patches: int, style: str 
     t = np.arange(num_patches * PATCH_SAMPLES) / 16000
     wave = 0.5 * np.sin(2 * math.pi * pitch_hz * t) * (1 + 0.5 * np.sin(2 * math.pi * 3 * t))
     wave[-PATCH_SAMPLES // 3 :] = 0
-    return Tone(text, speaker, style, tempo, (20000 * wave).astype(np.int16))
+    phones = np.arange(len(wave) // PHONE_FRAME_SAMPLES) % 8 // 4 + 1
+    return Tone(text, speaker, style, tempo, (20000 * wave).astype(np.int16), phones.astype(np.uint8))
 
 
 def tiny_checkpoint(folder: Path, seed: int = 0) -> ModelConfig:
