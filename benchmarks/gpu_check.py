@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from benchmarks.gpu_faults import check_faults
+from benchmarks.gpu_kernels import check_kernels
 from tests.engine.harness import CPU, SMALL, Harness, Received
 from tests.engine.requests import crowd
 from voxcpm_core.checkpoint.random_init import make_checkpoint
@@ -30,7 +31,7 @@ from voxcpm_core.types import SamplingParams, SpeechRequest
 
 CUDA = torch.device("cuda")
 CROWD_SIZE = 16
-FULL_SIZE_STREAMS = (1, 8)
+FULL_SIZE_STREAMS = (1, 8, 16, 17, 32, 64)
 FULL_SIZE_PATCHES = 20
 HBM_GB_PER_S = {"NVIDIA H100 80GB HBM3": 3350.0, "NVIDIA H200": 4800.0}  # by the vendor's data sheets
 
@@ -90,6 +91,9 @@ def check_laws(report: Report, generation: str, root: Path) -> None:
     report.check(f"{name} alone against crowd", largest_difference(alone, crowded), 1e-4)
     ahead = run_all(cuda["on"], requests, together=True)
     report.check(f"{name} run-ahead against lock-step", largest_difference(ahead, crowded), 1e-6)
+    graphs = Harness(folder, dataclasses.replace(SMALL, cuda_graphs="on"), device=CUDA)
+    replayed = run_all(graphs, requests, together=True)
+    report.check(f"{name} graphs against eager", largest_difference(replayed, crowded), 1e-4)
     bf16 = dataclasses.replace(SMALL, dtype="bfloat16")
     left, right = (run_all(Harness(folder, bf16, device=device), requests, together=True) for device in (CUDA, CPU))
     name = f"VoxCPM{generation} tiny bf16, first patches, 1 - cosine to the CPU"
@@ -125,20 +129,29 @@ def named_weights(harness: Harness) -> list[tuple[str, torch.Tensor]]:
 def check_release(report: Report, generation: str, root: Path) -> None:
     folder = root / f"full-{generation}"
     make_checkpoint(folder, size=generation, seed=0)
-    config = EngineConfig(max_running=max(FULL_SIZE_STREAMS), max_model_len=1024)
-    start = time.monotonic()
-    harness = Harness(folder, config, device=CUDA)
-    print(f"     VoxCPM{generation} full size, bf16: loaded in {time.monotonic() - start:.1f} s, "
-          f"{torch.cuda.memory_allocated() / 2**30:.1f} GiB allocated", flush=True)
+    for cuda_graphs in ("off", "on"):
+        config = EngineConfig(max_running=max(FULL_SIZE_STREAMS), max_model_len=1024, cuda_graphs=cuda_graphs)
+        start = time.monotonic()
+        harness = Harness(folder, config, device=CUDA)
+        harness.core.runner.capture(SamplingParams().inference_timesteps)
+        name = f"VoxCPM{generation}, full size, bf16, graphs {cuda_graphs}"
+        print(f"     {name}: ready in {time.monotonic() - start:.1f} s, "
+              f"{torch.cuda.memory_reserved() / 2**30:.1f} GiB reserved", flush=True)
+        time_release(report, name, harness)
+        del harness
+        torch.cuda.empty_cache()
+
+
+def time_release(report: Report, name: str, harness: Harness) -> None:
     params = SamplingParams(max_length=FULL_SIZE_PATCHES, ignore_stop=True, seed=1)
     request = SpeechRequest(target_text="hello the world " * 8, params=params)
     for num_streams in FULL_SIZE_STREAMS:
         received = [harness.add(request) for _ in range(num_streams)]
         step_ms = timed_steps(harness.step, lambda: harness.core.has_work)
         finite = all(np.isfinite(stream.audio).all() for stream in received)
-        report.check(f"VoxCPM{generation} full size, {num_streams} streams, not finite", float(not finite), 0)
+        report.check(f"{name}, {num_streams} streams, not finite", float(not finite), 0)
         floor_ms = bytes_per_step(harness) / HBM_GB_PER_S.get(torch.cuda.get_device_name(), float("nan")) / 1e6
-        print(f"     VoxCPM{generation} eager, {num_streams} streams: {step_ms:.1f} ms a step, "
+        print(f"     {name}, {num_streams} streams: {step_ms:.2f} ms a step, "
               f"{100 * floor_ms / step_ms:.0f} % of the bandwidth limit ({floor_ms:.2f} ms)", flush=True)
 
 
@@ -166,12 +179,12 @@ def main() -> int:
     report = Report()
     with tempfile.TemporaryDirectory() as scratch:
         check_noise(report)
+        check_kernels(report.check)
         check_faults(report.check)
         for generation in RELEASES:
             check_laws(report, generation, Path(scratch))
         for generation in arguments.sizes:
             check_release(report, generation, Path(scratch))
-            torch.cuda.empty_cache()
     print("all checks passed" if not report.num_failed else f"{report.num_failed} checks FAILED")
     return min(report.num_failed, 1)
 

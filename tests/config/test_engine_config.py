@@ -33,6 +33,7 @@ def test_an_empty_value_means_the_default():
         ({"kv_cache_mib": "-5"}, "kv_cache_mib: expected an integer >= 0, got -5"),
         ({"max_timesteps": "1"}, "max_timesteps: expected an integer >= 2, got 1"),
         ({"dtype": "float16"}, "dtype: expected 'float32' or 'bfloat16', got 'float16'"),
+        ({"cuda_graphs": "maybe"}, "cuda_graphs: expected 'on' or 'off', got 'maybe'"),
         ({"run_ahead": "maybe"}, "run_ahead: expected 'on', 'off' or 'auto', got 'maybe'"),
     ],
 )

@@ -80,7 +80,7 @@ def test_the_official_package_speaks_with_it(folder, tmp_path):
     official = OfficialModel(folder, tmp_path / "lora")
     run = official.generate("hello", steps=3, max_len=4, min_len=4, seed=1)
     harness = Harness(merged_checkpoint(folder, tmp_path / "lora", tmp_path / "merged"), SMALL)
-    harness.core.runner.noise = lambda seeds, indices, *_: run.noise.transpose(1, 2)[indices]
+    harness.core.runner.decode_step.noise = lambda seeds, indices, *_: run.noise.transpose(1, 2)[indices]
     params = SamplingParams(inference_timesteps=3, max_length=4, min_length=4, seed=1)
     ours = harness.run(SpeechRequest(target_text="hello", params=params))
     np.testing.assert_allclose(ours.latents.transpose(0, 2, 1), run.latents, atol=1e-3)

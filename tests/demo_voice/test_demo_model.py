@@ -90,7 +90,7 @@ def test_the_engine_makes_the_patches_of_the_training_forward(reference, prompt,
     rows = torch.from_numpy(batch.audio_rows[targets] - 1)
     lm_hidden, res_hidden = (hidden.flatten(0, 1)[rows] for hidden in states)
     previous = torch.cat((patches, torch.zeros_like(patches[:1])))[torch.from_numpy(batch.previous[-NUM_PATCHES:])]
-    noise = harness.core.runner.noise.draws[SEED]
+    noise = harness.core.runner.decode_step.noise.draws[SEED]
     solved = solve(model, model.conditioning(lm_hidden, res_hidden), noise, previous)
     torch.testing.assert_close(solved, made, atol=1e-4, rtol=0)
 
@@ -108,7 +108,7 @@ def test_time_tokens_are_the_engines_in_either_precision(dtype, folder, harness)
 
 def test_the_official_package_says_the_same(folder, harness):
     official = OfficialModel(folder)
-    noise = harness.core.runner.noise.draws[SEED]
+    noise = harness.core.runner.decode_step.noise.draws[SEED]
     tone = (0.3 * np.sin(np.arange(9000) * 0.05)).astype(np.float32)
     run = official.generate(
         TEXT, steps=NUM_STEPS, cfg=CFG, min_len=NUM_PATCHES, max_len=NUM_PATCHES, reference_wav=tone,

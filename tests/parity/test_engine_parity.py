@@ -71,7 +71,7 @@ def test_parity(generation, mode, language, steps, cfg, official_models, harness
     run = official.generate(
         text, prompt, PROMPT_TEXT if prompt_patches else None, reference, steps, cfg, max_len=MAX_PATCHES, seed=SEED
     )
-    harness.core.runner.noise.draws = {SEED: run.noise.transpose(1, 2)}
+    harness.core.runner.decode_step.noise.draws = {SEED: run.noise.transpose(1, 2)}
     request = harness.prepare(
         SpeechRequest(
             target_text=text,
@@ -112,7 +112,7 @@ def test_stop_decisions(generation, official_models, harnesses):
     reasons = set()
     for seed, (text, max_len) in enumerate(itertools.product(TEXTS.values(), (4, 5, 6, 40))):
         run = official.generate(text, steps=4, max_len=max_len, seed=seed)
-        harness.core.runner.noise.draws = {seed: run.noise.transpose(1, 2)}
+        harness.core.runner.decode_step.noise.draws = {seed: run.noise.transpose(1, 2)}
         params = SamplingParams(inference_timesteps=4, max_length=max_len, seed=seed)
         reasons.add(check(harness, harness.prepare(SpeechRequest(target_text=text, params=params)), run))
     assert reasons == set(FinishReason), "otherwise the comparison would be empty"

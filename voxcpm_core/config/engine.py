@@ -29,6 +29,7 @@ class EngineConfig:
     page_size: int = 16  # LM positions per KV page
     gpu_memory_utilization: float = 0.9  # share of the GPU's memory that the engine may use, weights included
     kv_cache_mib: int = 0  # memory for KV pages; 0: what the share above leaves on CUDA, 1 GiB on the CPU
+    cuda_graphs: str = "off"  # "on": decode steps as CUDA graphs; no GPU has run this yet
     run_ahead: str = "auto"  # launch step n+1 before collecting step n: "on", "off", "auto" (on for CUDA)
     allowed_parameters: str = ""  # comma-separated request parameters that are let through unread
 
@@ -47,6 +48,8 @@ class EngineConfig:
             raise ConfigError(f"max_timesteps: expected an integer >= 2, got {self.max_timesteps}")
         if self.dtype not in ("", "float32", "bfloat16"):
             raise ConfigError(f"dtype: expected 'float32' or 'bfloat16', got {shown(self.dtype)}")
+        if self.cuda_graphs not in ("on", "off"):
+            raise ConfigError(f"cuda_graphs: expected 'on' or 'off', got {shown(self.cuda_graphs)}")
         if self.run_ahead not in ("on", "off", "auto"):
             raise ConfigError(f"run_ahead: expected 'on', 'off' or 'auto', got {shown(self.run_ahead)}")
 

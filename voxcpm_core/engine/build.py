@@ -62,6 +62,7 @@ def build_core(
     runner = Runner(
         model, encoder, decoder, num_slots=config.max_running, num_pages=num_pages, page_size=config.page_size,
         max_positions=num_positions, noise=noise, arena=arena,
+        use_graphs=config.cuda_graphs == "on" and device.type == "cuda",
     )
     scheduler = Scheduler(
         SlotPool(config.max_running), PagePool(num_pages, config.page_size), config.max_prefill_tokens

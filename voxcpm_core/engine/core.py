@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -96,7 +95,7 @@ class EngineCore:
             pages_used=self._scheduler.pages_used,
             pages_total=self._scheduler.pages_total,
             num_steps=self._num_steps,
-            num_dit_calls=self.runner.model.dit.num_calls,
+            num_dit_calls=self.runner.num_dit_calls,
             num_prefills=self._num_prefills,
             num_patches=self._num_patches,
             collected_ns=self.runner.collected_ns,
@@ -125,8 +124,6 @@ class EngineCore:
 
     def _emit(self, rows: Sequence[Row], result: StepResult, reasons: Sequence[FinishReason | None]) -> None:
         """Give out the patches of streams that have not ended."""
-        audio_index = itertools.count()
-        audio_rows = [next(audio_index) if row.stream.request.wants_audio else None for row in rows]
         live = [i for i, row in enumerate(rows) if row.stream.stream_id in self._streams]
         if not live:
             return
@@ -135,7 +132,7 @@ class EngineCore:
             indices=[rows[i].patch_index for i in live],
             reasons=[reasons[i] for i in live],
             latents_rows=live,
-            audio_rows=[audio_rows[i] for i in live],
+            audio_rows=[result.audio_rows[i] for i in live],
             latents=result.latents,
             audio=result.audio,
         )

@@ -1,7 +1,8 @@
-"""Attention over a paged KV cache: one code path for prefill (many queries) and decode (one)."""
+"""Attention over a paged KV cache: one code path for prefill (many queries) and decode (one), in plain torch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +21,10 @@ class PagedContext:
     positions: Tensor  # int64 [B, T], cache position of each query
     max_context: int  # at least the largest position + 1
     page_size: int
+
+
+# (q, k_pages, v_pages, context) as in `paged_attention`
+Attend = Callable[[Tensor, Tensor, Tensor, PagedContext], Tensor]
 
 
 def write_pages(pages: Tensor, values: Tensor, context: PagedContext) -> None:

@@ -29,7 +29,6 @@ class LocalDiT:
         self._attention = LocalAttention(num_tokens, source.device)
         self._schedules: dict[int, tuple[list[Evaluation], Tensor]] = {}
         self._device, self._dtype = source.device, source.dtype
-        self.num_calls = 0  # velocity evaluations; a batch of any size is one
 
     def schedule(self, num_steps: int) -> tuple[list[Evaluation], Tensor]:
         """The evaluations of `num_steps` Euler steps and their time tokens [n, hidden], made once."""
@@ -38,6 +37,10 @@ class LocalDiT:
             times = torch.stack([e.time for e in steps]) if steps else torch.zeros(0, device=self._device)
             self._schedules[num_steps] = steps, self._time_embedding(times.to(self._dtype))
         return self._schedules[num_steps]
+
+    def num_evaluations(self, num_steps: int) -> int:
+        """How often so many Euler steps evaluate the velocity."""
+        return len(self.schedule(num_steps)[0])
 
     def solve(self, noise: Tensor, mu: Tensor, previous_patch: Tensor, cfg_value: Tensor, num_steps: int) -> Tensor:
         """Integrate from noise to a patch.
@@ -57,7 +60,6 @@ class LocalDiT:
 
     def _velocity(self, x: Tensor, mu: Tensor, time_token: Tensor, cond: Tensor) -> Tensor:
         """x: [B, P, C]; mu: [2B, mu_size]; time_token: [hidden]; cond: [2B, P, hidden] -> [2B, P, C]."""
-        self.num_calls += 1
         if self._mu_tokens:
             head = mu.unflatten(-1, (self._mu_tokens, self._hidden_size))
             head = torch.cat((head, time_token.expand(mu.shape[0], 1, -1)), dim=1)

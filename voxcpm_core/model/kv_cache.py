@@ -6,20 +6,22 @@ import torch
 from torch import Tensor
 
 from voxcpm_core.config import ModelConfig
-from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention, write_pages
+from voxcpm_core.kernels.paged_attention import Attend, PagedContext, paged_attention, write_pages
 
 
 class KvCache:
     """Keys and values of all layers of base LM and residual LM, in pages."""
 
     def __init__(
-        self, config: ModelConfig, num_pages: int, page_size: int, device: torch.device, dtype: torch.dtype
+        self, config: ModelConfig, num_pages: int, page_size: int, device: torch.device, dtype: torch.dtype,
+        attend: Attend = paged_attention,
     ) -> None:
         lm = config.base_lm
         num_layers = lm.num_layers + config.residual_lm.num_layers
         shape = (num_layers, 2, num_pages, page_size, lm.num_kv_heads, lm.head_dim)
         self.pages = torch.zeros(shape, device=device, dtype=dtype)
         self.page_size = page_size
+        self._attend = attend
         self._first_residual_layer = lm.num_layers
 
     @staticmethod
@@ -29,22 +31,23 @@ class KvCache:
         return num_layers * 2 * page_size * config.base_lm.kv_size * dtype.itemsize
 
     def base(self, context: PagedContext) -> PagedCacheAttention:
-        return PagedCacheAttention(self.pages[: self._first_residual_layer], context)
+        return PagedCacheAttention(self.pages[: self._first_residual_layer], context, self._attend)
 
     def residual(self, context: PagedContext) -> PagedCacheAttention:
-        return PagedCacheAttention(self.pages[self._first_residual_layer :], context)
+        return PagedCacheAttention(self.pages[self._first_residual_layer :], context, self._attend)
 
 
 class PagedCacheAttention:
     """Attention of one language model over its layers of the cache; new keys and values are stored first."""
 
-    def __init__(self, pages: Tensor, context: PagedContext) -> None:
+    def __init__(self, pages: Tensor, context: PagedContext, attend: Attend) -> None:
         self._pages = pages  # [layers, 2, num_pages, page_size, kv_heads, head_dim]
         self._context = context
+        self._attend = attend
         self.positions = context.positions
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         k_pages, v_pages = self._pages[layer]
         write_pages(k_pages, k, self._context)
         write_pages(v_pages, v, self._context)
-        return paged_attention(q, k_pages, v_pages, self._context)
+        return self._attend(q, k_pages, v_pages, self._context)

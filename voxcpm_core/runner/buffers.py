@@ -17,9 +17,11 @@ class SlotBuffers:
     """All state of the running streams, one row a slot."""
 
     def __init__(
-        self, config: ModelConfig, num_slots: int, max_pages: int, vae_state_size: int, device: torch.device,
-        dtype: torch.dtype,
+        self, config: ModelConfig, num_slots: int, max_pages: int, nobodys_page: int, vae_state_size: int,
+        device: torch.device, dtype: torch.dtype,
     ) -> None:
+        """The last slot is nobody's and only fills batches up; `nobodys_page` is what it writes to."""
+
         def zeros(*shape: int, of: torch.dtype = dtype) -> Tensor:
             return torch.zeros(num_slots, *shape, device=device, dtype=of)
 
@@ -28,6 +30,7 @@ class SlotBuffers:
         self.res_hidden = zeros(hidden)
         self.last_patch = zeros(config.patch_size, config.feat_dim)
         self.page_table = zeros(max_pages, of=torch.int64)
+        self.page_table[-1] = nobodys_page
         self.position = zeros(of=torch.int64)  # KV position that the next patch will take
         self.patch_index = zeros(of=torch.int64)
         self.seed = zeros(of=torch.int64)
@@ -59,4 +62,5 @@ class SlotBuffers:
 
     def advance(self, slots: Tensor) -> None:
         self.position[slots] += 1
+        self.position[-1] = 0  # nobody's has no end of its own
         self.patch_index[slots] += 1

@@ -6,13 +6,14 @@ import time
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from voxcpm_core.config import ModelConfig
-from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.kernels.paged_attention import Attend, paged_attention
 from voxcpm_core.model.kv_cache import KvCache
-from voxcpm_core.model.voxcpm import StreamState, VoxCPMModel
+from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
+from voxcpm_core.runner.decode import DecodeStep, EagerStepper, StepOutputs, Stepper
+from voxcpm_core.runner.graphs import GraphStepper
 from voxcpm_core.runner.noise import NoiseSource, counter_noise
 from voxcpm_core.runner.prefill import Prefiller
 from voxcpm_core.runner.transfer import HostArena, HostCopy
@@ -28,15 +29,17 @@ class InFlight:
     rows: tuple[Row, ...]  # rows that ran
     failures: tuple[tuple[Stream, Exception], ...]  # newcomers whose prefill raised; they have no row
     copy: HostCopy | None  # None: no row ran
+    audio_rows: tuple[int | None, ...] = ()  # of each row; None: nobody hears it
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """Host copies of one step's outputs: B rows, A of which have audio."""
+    """Host copies of one step's outputs: B rows."""
 
     latents: FloatArray  # [B, P, C]
     audio: FloatArray  # [A, samples_per_patch]
     stops: list[bool]  # [B]
+    audio_rows: tuple[int | None, ...]  # [B], rows of `audio`; None: nobody hears it
 
 
 class Runner:
@@ -45,20 +48,29 @@ class Runner:
     def __init__(
         self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, *, num_slots: int, num_pages: int,
         page_size: int, max_positions: int, noise: NoiseSource = counter_noise, arena: HostArena | None = None,
+        use_graphs: bool = False,
     ) -> None:
         self.config: ModelConfig = model.config
         self.model = model
         self._encoder = encoder
-        self._decoder = decoder
-        self.noise = noise
         self._arena = arena
         self.collected_ns = 0  # CLOCK_MONOTONIC, when the latest step's outputs were on the host
-        self._cache = KvCache(model.config, num_pages, page_size, model.device, model.dtype)
+        self.num_dit_calls = 0  # velocity evaluations; a batch of any size is one
+        # One page and one slot more than are given out: they fill batches up, and belong to nobody.
+        attend: Attend = paged_attention
+        if use_graphs:
+            from voxcpm_core.kernels.triton_attention import triton_paged_attention  # Triton comes with CUDA builds
+
+            attend = triton_paged_attention
+        self._cache = KvCache(model.config, num_pages + 1, page_size, model.device, model.dtype, attend)
         max_pages = pages_for(max_positions, page_size)
-        self._buffers = SlotBuffers(
-            model.config, num_slots, max_pages, decoder.state_size, model.device, model.dtype
+        buffers = SlotBuffers(
+            model.config, num_slots + 1, max_pages, num_pages, decoder.state_size, model.device, model.dtype
         )
-        self._prefill = Prefiller(model, encoder, decoder, self._buffers, self._cache)
+        self._prefill = Prefiller(model, encoder, decoder, buffers, self._cache)
+        self.decode_step = DecodeStep(model, decoder, buffers, self._cache, noise)
+        self._graphs = GraphStepper(self.decode_step, num_slots, nobody=num_slots) if use_graphs else None
+        self._stepper: Stepper = self._graphs or EagerStepper(self.decode_step)
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> InFlight:
@@ -71,7 +83,21 @@ class Runner:
                 failures.append((stream, error))
         failed = {stream for stream, _ in failures}
         rows = tuple(row for row in plan.rows if row.stream not in failed)
-        return InFlight(rows, tuple(failures), HostCopy(self._decode(rows), self._arena) if rows else None)
+        if not rows:
+            return InFlight(rows, tuple(failures), None)
+        outputs = self._decode(rows)
+        heard = [i for i, row in enumerate(rows) if row.stream.request.wants_audio]
+        # A batch may hold the audio of all its rows, or of those alone that are heard.
+        places = heard if len(outputs.audio) == len(rows) else range(len(heard))
+        place_of = dict(zip(heard, places, strict=True))
+        audio_rows = tuple(place_of.get(i) for i in range(len(rows)))
+        return InFlight(rows, tuple(failures), HostCopy([*outputs], self._arena), audio_rows)
+
+    @torch.inference_mode()
+    def capture(self, num_steps: int) -> None:
+        """Record the graphs of batches with that number of Euler steps, if there are to be graphs."""
+        if self._graphs is not None:
+            self._graphs.capture(num_steps)
 
     @torch.inference_mode()
     def encode(self, waveform: FloatArray, pad: PadSide) -> FloatArray:
@@ -90,53 +116,16 @@ class Runner:
         assert step.copy is not None
         latents, stops, audio = step.copy.wait()
         self.collected_ns = time.monotonic_ns()
-        return StepResult(latents.numpy(), audio.numpy(), stops.tolist())
+        return StepResult(latents.numpy(), audio.numpy(), stops.tolist(), step.audio_rows)
 
-    def _decode(self, rows: tuple[Row, ...]) -> list[Tensor]:
-        """DiT, then VAE beside local encoder and LMs.
-
-        Returns patches float32 [B, P, C], stop flags [B], audio float32 [A, samples].
-        """
-        buffers, device = self._buffers, self.model.device
-        slots = torch.tensor([row.slot for row in rows], device=device)
-        patches = self._generate(rows, slots)
-        audio = self._decode_audio(rows, slots, patches)
-        context = PagedContext(
-            page_table=buffers.page_table[slots],
-            positions=buffers.position[slots].unsqueeze(1),
-            max_context=max(row.context_length for row in rows),
-            page_size=self._cache.page_size,
-        )
-        output = self.model.advance(patches, self._cache, context)
-        buffers.store(slots, StreamState(output.lm_hidden, output.res_hidden, patches))
-        buffers.advance(slots)
-        return [patches.float(), output.stop, audio]
-
-    def _generate(self, rows: tuple[Row, ...], slots: Tensor) -> Tensor:
-        """One batched solve per number of timesteps."""
-        config, buffers = self.config, self._buffers
-        seeds, indices = buffers.seed[slots], buffers.patch_index[slots]
-        noise = self.noise(seeds, indices, config.patch_size, config.feat_dim).to(self.model.dtype)
-        noise = (noise * buffers.temperature[slots].view(-1, 1, 1)).to(self.model.dtype)
-        state, cfg_value = buffers.state(slots), buffers.cfg_value[slots]
+    def _decode(self, rows: tuple[Row, ...]) -> StepOutputs:
+        """One batched solve per number of timesteps, then the rest for all rows at once."""
         groups: dict[int, list[int]] = {}
-        for i, row in enumerate(rows):
-            groups.setdefault(row.stream.request.inference_timesteps, []).append(i)
-        if len(groups) == 1:
-            return self.model.generate_patch(state, noise, cfg_value, next(iter(groups)))
-        patches = torch.empty_like(noise)
-        for num_steps, members in groups.items():
-            at = torch.tensor(members, device=slots.device)
-            part = StreamState(*(tensor[at] for tensor in state))
-            patches[at] = self.model.generate_patch(part, noise[at], cfg_value[at], num_steps)
-        return patches
-
-    def _decode_audio(self, rows: tuple[Row, ...], slots: Tensor, patches: Tensor) -> Tensor:
-        """Audio of the rows that want it: [A, samples_per_patch]."""
+        for row in rows:
+            groups.setdefault(row.stream.request.inference_timesteps, []).append(row.slot)
+        for num_steps, slots in groups.items():
+            self._stepper.solve(slots, num_steps)
+            self.num_dit_calls += self.model.dit.num_evaluations(num_steps)
         heard = [i for i, row in enumerate(rows) if row.stream.request.wants_audio]
-        if not heard:
-            return torch.zeros(0, self.config.samples_per_patch, device=slots.device)
-        if len(heard) < len(rows):
-            at = torch.tensor(heard, device=slots.device)
-            slots, patches = slots[at], patches[at]
-        return self._decoder.decode_slots(patches.float().transpose(1, 2), self._buffers.vae_state, slots)
+        max_context = max(row.context_length for row in rows)
+        return self._stepper.finish([row.slot for row in rows], heard, max_context)
