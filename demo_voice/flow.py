@@ -14,7 +14,6 @@ from demo_voice.model_forward import SpeechModel
 MAX_HISTORY_NOISE = 0.25  # of the latents' deviation of 1; generated patches are not as clean as the data
 NOISY_SEQUENCES = 0.5
 MU_DROP = 0.12  # what guidance compares with
-TIMES_PER_PATCH = 2
 PATCH_WEIGHT, PHONES_WEIGHT, STOP_WEIGHT = 0.3, 0.2, 0.2
 
 
@@ -84,7 +83,6 @@ def noisy_history(patches: Tensor, sequence_of_patch: Tensor, num_sequences: int
 
 def flow_loss(model: SpeechModel, mu: Tensor, target: Tensor, previous: Tensor) -> Tensor:
     """Squared error of the velocity from data to noise; mu: [M, mu_size]; target, previous: [M, P, C]. # [M]"""
-    mu, target, previous = (x.repeat_interleave(TIMES_PER_PATCH, dim=0) for x in (mu, target, previous))
     num_rows = target.shape[0]
     times = training_times(num_rows, target.device)
     # The time token is coarse where the engine runs in bfloat16: the model learns it in both precisions.
@@ -95,8 +93,7 @@ def flow_loss(model: SpeechModel, mu: Tensor, target: Tensor, previous: Tensor) 
     noise = torch.randn_like(target)
     kept = torch.rand(num_rows, 1, device=mu.device) >= MU_DROP
     velocity = model.velocity(torch.lerp(target, noise, times), mu * kept, tokens, previous)
-    errors = F.mse_loss(velocity.float(), noise - target, reduction="none")  # [M * TIMES_PER_PATCH, P, C]
-    return errors.view(-1, TIMES_PER_PATCH * target[0].numel()).mean(dim=1)
+    return F.mse_loss(velocity.float(), noise - target, reduction="none").mean(dim=(1, 2))
 
 
 def training_times(count: int, device: torch.device) -> Tensor:

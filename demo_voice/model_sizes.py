@@ -21,7 +21,10 @@ def _demo(vocab_size: int) -> Json:
         fsq_size=64,
         encoder=local_stack(256, 512, 4, 2, kv_channels=64),
         dit=local_stack(256, 640, 4, 4, kv_channels=64),
-        vae={"encoder_dim": 16, "latent_dim": 32, "decoder_dim": 256},
+        # 20 ms a latent frame: twice as long ones left a small decoder too much to invent.
+        patch_size=8,
+        vae={"encoder_dim": 16, "latent_dim": 32, "decoder_dim": 320}
+        | {"encoder_rates": [2, 4, 5, 8], "decoder_rates": [8, 5, 4, 2]},
         dtype="bfloat16",
     )
 
@@ -34,22 +37,24 @@ def _tiny(vocab_size: int) -> Json:
         fsq_size=16,
         encoder=local_stack(32, 64, 2, 1, kv_channels=16),
         dit=local_stack(64, 128, 4, 2, kv_channels=16),
-        vae={"encoder_dim": 4, "latent_dim": 8, "decoder_dim": 32},
+        patch_size=4,
+        vae={"encoder_dim": 4, "latent_dim": 8, "decoder_dim": 32}
+        | {"encoder_rates": [2, 5, 8, 8], "decoder_rates": [8, 8, 5, 2]},
         dtype="float32",
     )
 
 
 def _voxcpm2(
-    lm: Json, head_dim: int, num_residual_layers: int, fsq_size: int, encoder: Json, dit: Json, vae: Json, dtype: str
+    lm: Json, head_dim: int, num_residual_layers: int, fsq_size: int, encoder: Json, dit: Json, patch_size: int,
+    vae: Json, dtype: str,
 ) -> Json:
     # One output rate needs no conditioning on it, so sr_bin_boundaries is null.
     rates: Json = {"out_sample_rate": SAMPLE_RATE, "sr_bin_boundaries": None}
-    rates |= {"encoder_rates": [2, 5, 8, 8], "decoder_rates": [8, 8, 5, 2]}
     heads = {"num_attention_heads": 4, "kv_channels": head_dim}
     return {
         "architecture": "voxcpm2",
         "lm_config": lm_config(head_dim=head_dim, max_positions=4096, **heads, **lm),
-        "patch_size": 4,
+        "patch_size": patch_size,
         "feat_dim": vae["latent_dim"],
         "residual_lm_num_layers": num_residual_layers,
         "residual_lm_no_rope": True,

@@ -46,7 +46,7 @@ class Scale:
 
 
 SCALES = {
-    "demo": Scale(VaeSettings(48, 25, 8e-4), 8192, 2048, 1e-3, 12),
+    "demo": Scale(VaeSettings(32, 32, 8e-4), 8192, 2048, 1e-3, 12),
     "tiny": Scale(VaeSettings(4, 6, 2e-3), 512, 16, 3e-3, 0),
 }
 

@@ -30,6 +30,7 @@ class SpectrumCritic(nn.Module):
             clips.float(), self.window, self.window // 4, window=shape, return_complex=True, normalized=True
         )
         x = torch.view_as_real(spectrum).permute(0, 3, 1, 2)  # [B, 2, bins, frames]
+        x = x.contiguous(memory_format=torch.channels_last)  # as the fast convolutions want it
         features = []
         for layer in self.layers:
             x = F.leaky_relu(layer(x), 0.2)

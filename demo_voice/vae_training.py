@@ -19,7 +19,7 @@ CRITIC_FROM = 0.35  # of the time: before, the decoder is too easily told apart 
 ADVERSARIAL_WEIGHT, MATCHING_WEIGHT = 0.03, 0.1
 # What a latent value may tell, in nats. The decoder learns to put up with the rest being noise, as it must with latents
 # that are generated. The weight of the divergence finds itself.
-KL_TARGET = 1.2
+KL_TARGET = 1.5
 KL_GAIN, FIRST_KL_WEIGHT, MIN_KL_WEIGHT, MAX_KL_WEIGHT = 0.01, 1e-3, 1e-5, 1.0
 MAX_GRADIENT = 1.0
 

@@ -137,4 +137,4 @@ def test_a_voice_of_the_demo_size_fits_its_limit(tmp_path):
     config = write_config(tmp_path, voice_config("demo", 2000))
     write_main(tmp_path, config, initial_tensors(config, torch.Generator().manual_seed(0)))
     write_vae(tmp_path, config, AudioVae(config.vae).state_dict())
-    assert folder_bytes(tmp_path) < 23.5e6  # the tokenizer needs some of the 24 MB too
+    assert folder_bytes(tmp_path) < 23.8e6  # the tokenizer needs 0.12 of the 24 MB
