@@ -19,7 +19,7 @@ if not torch.cuda.is_available():
 
 @pytest.fixture(scope="session")
 def triton_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """One server with the demo checkpoint for the whole session; `grpc_url` and `http_url` are `host:port`."""
+    """One server with the noise voice for the whole session; `grpc_url` and `http_url` are `host:port`."""
     require_installation(dict(os.environ))
     with make_server(tmp_path_factory.mktemp("triton") / "tritonserver.log") as server:
         yield server

@@ -1,4 +1,4 @@
-"""Real servers for tests: on the demo checkpoint on the CPU, unless settings say otherwise."""
+"""Real servers for tests: on a checkpoint of random weights on the CPU, unless settings say otherwise."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from types import TracebackType
 
 import pytest
 
+from tests.noise_voice import NOISE
 from voxcpm_client.server import ServerError, TritonServer, find_installation, find_repository
 
 DOUBLE_REPOSITORY = Path(__file__).parent / "fixtures" / "double_repository"
-DEMO_SETTINGS = {"VOXCPM_MODEL": "demo", "VOXCPM_DEVICE": "cpu"}
+SETTINGS = {"VOXCPM_MODEL": NOISE, "VOXCPM_DEVICE": "cpu"}
 
 
 class ShortLivedServer(TritonServer):
@@ -36,7 +37,7 @@ def make_server(
     """A server that is not started; use it as a context manager to get one that is ready, and killed in the end."""
     return ShortLivedServer(
         repository or find_repository(),
-        settings={**DEMO_SETTINGS, **settings},
+        settings={**SETTINGS, **settings},
         log_file=log_file,
         # A cancelled stream can keep Triton 2.51 from unloading its model; the server then ends by this time-out.
         arguments=("--exit-timeout-secs=5", *arguments),

@@ -1,4 +1,4 @@
-"""Pools on the demo checkpoint. Tests that share one leave it as they found it: starting one takes seconds."""
+"""Pools on the noise voice. Tests that share one leave it as they found it: starting one takes seconds."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from tests.api.speaking import SMALL
+from tests.noise_voice import NOISE
 from voxcpm_core import VoxCPM
 from voxcpm_core.api import SyncPool
 
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[SyncPool]:
-    with VoxCPM.from_pretrained("demo", devices=["cpu"], **SMALL) as pool:
+    with VoxCPM.from_pretrained(NOISE, devices=["cpu"], **SMALL) as pool:
         assert isinstance(pool, SyncPool)
         yield pool
 
 
 @pytest.fixture(scope="module")
 def two_workers() -> Iterator[SyncPool]:
-    with VoxCPM.from_pretrained("demo", devices=["cpu", "cpu"], **SMALL) as pool:
+    with VoxCPM.from_pretrained(NOISE, devices=["cpu", "cpu"], **SMALL) as pool:
         assert isinstance(pool, SyncPool)
         yield pool

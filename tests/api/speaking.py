@@ -11,14 +11,14 @@ import numpy as np
 import soundfile
 
 from tests.engine.harness import Harness
+from tests.noise_voice import NOISE_FOLDER
 from voxcpm_core.api import SyncPool
-from voxcpm_core.checkpoint.locate import DEMO_FOLDER
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.types import FloatArray, SamplingParams, SpeechRequest
 
 SMALL: dict[str, Any] = {"max_num_seqs": 4, "max_model_len": 512}
 ENDLESS: dict[str, Any] = {"ignore_stop": True, "length_cap": False}
-RATE = 16000  # of the demo checkpoint's encoder
+RATE = 16000  # of the noise voice's encoder
 GENEROUS_S = 30.0
 CANCEL_LIMIT_S = 5 * 0.2
 
@@ -30,7 +30,7 @@ def say(pool: SyncPool, text: str, **options: Any) -> FloatArray:
 
 def engine_audio(text: str, **conditions: Any) -> FloatArray:
     """What an engine in this process, driven step by step, gives for the same text: [samples]."""
-    harness = Harness(DEMO_FOLDER, EngineConfig(max_running=4, max_model_len=512))
+    harness = Harness(NOISE_FOLDER, EngineConfig(max_running=4, max_model_len=512))
     params = SamplingParams(seed=7, max_length=5)
     return harness.run(SpeechRequest(text, params=params, **conditions)).audio
 

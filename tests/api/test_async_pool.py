@@ -20,6 +20,7 @@ from tests.api.speaking import (
     wait_until,
     wav_file,
 )
+from tests.noise_voice import NOISE
 from voxcpm_core import VoxCPM
 from voxcpm_core.api import AsyncPool
 from voxcpm_core.errors import ConfigError, RequestError
@@ -46,7 +47,7 @@ async def until_idle(pool: AsyncPool, timeout_s: float) -> None:
 
 
 async def make_pool() -> AsyncPool:
-    pool = VoxCPM.from_pretrained("demo", devices=["cpu"], **SMALL)
+    pool = VoxCPM.from_pretrained(NOISE, devices=["cpu"], **SMALL)
     assert isinstance(pool, AsyncPool)
     return pool
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.speaking import CANCEL_LIMIT_S, ENDLESS, SMALL, assert_same, is_idle, say, wait_until
+from tests.noise_voice import NOISE
 from voxcpm_core import VoxCPM
 from voxcpm_core.api import SyncPool
 from voxcpm_core.errors import ConfigError, RequestError
@@ -20,7 +21,7 @@ RESTART_LIMIT_S = 60.0
 @pytest.fixture(scope="module")
 def harmed_pool() -> Iterator[SyncPool]:
     """For tests that harm its workers."""
-    with VoxCPM.from_pretrained("demo", devices=["cpu", "cpu"], **SMALL) as pool:
+    with VoxCPM.from_pretrained(NOISE, devices=["cpu", "cpu"], **SMALL) as pool:
         assert isinstance(pool, SyncPool)
         yield pool
 
@@ -89,7 +90,7 @@ def test_one_worker_that_cannot_start_stops_the_others_and_the_cpu_is_offered(mo
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     before = worker_processes()
     with pytest.raises(ConfigError, match=r"'cuda:99' \(.* is not there.*\); devices=\[\"cpu\"\] runs on the CPU"):
-        VoxCPM.from_pretrained("demo", devices=["cpu", 99], **SMALL)
+        VoxCPM.from_pretrained(NOISE, devices=["cpu", 99], **SMALL)
     wait_until(lambda: worker_processes() <= before, RESTART_LIMIT_S)
 
 

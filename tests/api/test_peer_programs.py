@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import soundfile
 
+from tests.noise_voice import NOISE
+
 PROGRAMS = Path(__file__).parent / "programs"
 THEIR_IMPORT, OUR_IMPORT = "from nanovllm_voxcpm import VoxCPM", "from voxcpm_core import VoxCPM"
 
@@ -20,7 +22,7 @@ def test_peer_program(name, tmp_path):
     path.write_text(program.replace(THEIR_IMPORT, OUR_IMPORT), encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     done = subprocess.run(
-        [sys.executable, str(path), "demo", '["cpu"]', str(tmp_path)],
+        [sys.executable, str(path), NOISE, '["cpu"]', str(tmp_path)],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120,
     )
     assert done.returncode == 0, done.stderr

@@ -22,12 +22,13 @@ from tests.api.speaking import (
     wait_until,
     wav_file,
 )
+from tests.noise_voice import NOISE
 from voxcpm_core import VoxCPM
 from voxcpm_core.api import SyncPool
 from voxcpm_core.errors import RequestError
 from voxcpm_core.types import Condition
 
-NUM_FEATURES, FRAMES_PER_PATCH = 16, 4  # of the demo checkpoint
+NUM_FEATURES, FRAMES_PER_PATCH = 16, 4  # of the noise voice
 
 
 def test_chunks_are_the_engines_patches_as_arrays_of_the_callers(pool):
@@ -46,7 +47,7 @@ def test_a_seed_repeats_and_none_is_drawn(pool):
 
 def test_model_info(pool):
     info = pool.get_model_info()
-    assert info.pop("model_path").endswith("demo")
+    assert info.pop("model_path") == NOISE
     assert info == {
         "sample_rate": 48000, "output_sample_rate": 48000, "encoder_sample_rate": 16000, "channels": 1,
         "feat_dim": NUM_FEATURES, "patch_size": FRAMES_PER_PATCH,
@@ -168,7 +169,7 @@ def test_bad_audio_is_refused(pool, arguments, code, message):
 
 def test_a_notebooks_blocking_pool_ends_its_workers_when_nobody_holds_it():
     async def notebook() -> SyncPool:
-        return await asyncio.to_thread(VoxCPM.from_pretrained, "demo", devices=["cpu"], **SMALL)
+        return await asyncio.to_thread(VoxCPM.from_pretrained, NOISE, devices=["cpu"], **SMALL)
 
     pool = asyncio.run(notebook())
     assert len(say(pool, "Hello", max_generate_length=1)) == 7680
@@ -180,7 +181,7 @@ def test_a_notebooks_blocking_pool_ends_its_workers_when_nobody_holds_it():
 
 
 def test_stopping_ends_streams_and_everything_after():
-    pool = VoxCPM.from_pretrained("demo", devices=["cpu"], max_num_seqs=1, max_model_len=512)
+    pool = VoxCPM.from_pretrained(NOISE, devices=["cpu"], max_num_seqs=1, max_model_len=512)
     streams = [pool.generate("Hello", **ENDLESS) for _ in range(2)]
     next(streams[0])
     waiting = threading.Thread(target=pytest.raises, args=(RequestError, next, streams[1]))

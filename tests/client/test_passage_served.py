@@ -1,4 +1,4 @@
-"""A passage on the real engine: the demo checkpoint makes noise, which hides no click and no gap."""
+"""A passage on the real engine: the noise voice, which hides no click and no gap."""
 
 from __future__ import annotations
 

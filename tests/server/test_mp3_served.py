@@ -16,7 +16,7 @@ from voxcpm_client.server import TritonServer
 
 DELAY_SAMPLES = 1105
 NUM_PATCHES = 12
-OWN_RATE = 48_000  # Hz, of the demo checkpoint
+OWN_RATE = 48_000  # Hz, of the noise voice
 CASES = [  # Hz, kbit/s; 48,000 Hz is not resampled
     (48_000, 320), (48_000, 128), (48_000, 32), (44_100, 192), (32_000, 64),
     (24_000, 160), (22_050, 64), (16_000, 32), (12_000, 64), (11_025, 40), (8_000, 16),

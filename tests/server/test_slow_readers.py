@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 NUM_NORMAL = 16
 FACTOR = 3  # a shared machine; the slow ones are also two rows more in every step
 SLOW_PATCHES = 100
-PATCH_BYTES = 7680 * 4 * 4 // 3  # of the demo checkpoint, as float32 in base64
+PATCH_BYTES = 7680 * 4 * 4 // 3  # of the noise voice, as float32 in base64
 SLACK_BYTES = 32 << 20
 BLOCKING_MODEL = Path(__file__).parents[1] / "fixtures" / "blocking_sends.py"
 

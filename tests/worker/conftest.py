@@ -1,4 +1,4 @@
-"""Workers on the demo checkpoint."""
+"""Workers on the noise voice."""
 
 from __future__ import annotations
 

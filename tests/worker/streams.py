@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 
 from tests.engine.harness import Received
+from tests.noise_voice import NOISE
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.handle import EngineHandle
 from voxcpm_core.prepare import prepare
 from voxcpm_core.types import SamplingParams, SpeechRequest, StreamEvent
 
-CONFIG = EngineConfig(model="demo", max_running=4, max_model_len=512, kv_cache_mib=16)
+CONFIG = EngineConfig(model=NOISE, max_running=4, max_model_len=512, kv_cache_mib=16)
 GENEROUS_S = 30.0
 ENDLESS = SpeechRequest("Hello", params=SamplingParams(ignore_stop=True, length_cap=False, seed=1))
 SHORT = SpeechRequest("Hello", params=SamplingParams(max_length=3, seed=5))

@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
+from tests.noise_voice import NOISE_FOLDER
 from tests.worker.streams import CONFIG, ENDLESS, GENEROUS_S, SHORT, finished, submit, wait_until
-from voxcpm_core.checkpoint.locate import DEMO_FOLDER
 from voxcpm_core.errors import RequestError
 from voxcpm_core.worker import start_worker
 from voxcpm_core.worker.restarts import MAX_CRASHES
@@ -69,7 +69,7 @@ def test_a_killed_worker_ends_its_streams_and_is_started_again(own_worker):
 @pytest.mark.soak
 def test_after_five_crashes_in_a_row_it_stays_down_and_says_so(tmp_path):
     folder = tmp_path / "model"
-    shutil.copytree(DEMO_FOLDER, folder)
+    shutil.copytree(NOISE_FOLDER, folder)
     handle = start_worker(dataclasses.replace(CONFIG, model=str(folder)), "cpu")
     try:
         finished(handle, SHORT)

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tests.engine.harness import Harness
+from tests.noise_voice import NOISE_FOLDER
 from tests.worker.streams import CONFIG, ENDLESS, GENEROUS_S, SHORT, finished, submit, wait_until
-from voxcpm_core.checkpoint.locate import DEMO_FOLDER
 from voxcpm_core.errors import CheckpointError, ConfigError
 from voxcpm_core.worker import start_worker
 
 
 @pytest.fixture(scope="module")
 def in_process():
-    return Harness(DEMO_FOLDER, CONFIG)
+    return Harness(NOISE_FOLDER, CONFIG)
 
 
 def test_a_crowd_gets_what_each_gets_alone_in_this_process(worker, in_process, requests_of_all_kinds):
@@ -121,6 +121,6 @@ def test_a_worker_that_cannot_start_says_why(settings, device, kind, message):
 
 def test_a_checkpoint_without_weights_is_named(tmp_path):
     for file in ("config.json", "tokenizer.json"):
-        (tmp_path / file).write_bytes((DEMO_FOLDER / file).read_bytes())
+        (tmp_path / file).write_bytes((NOISE_FOLDER / file).read_bytes())
     with pytest.raises(CheckpointError, match=str(tmp_path)):
         start_worker(dataclasses.replace(CONFIG, model=str(tmp_path)), "cpu")

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.noise_voice import NOISE_FOLDER
 from tests.worker.streams import CONFIG, ENDLESS, GENEROUS_S, SHORT, finished, submit, wait_until
-from voxcpm_core.checkpoint.locate import DEMO_FOLDER
 from voxcpm_core.worker import WorkerHandle, process, start_worker
 
 RESTART_LIMIT_S = 60.0
@@ -59,7 +59,7 @@ def test_a_forked_copy_of_the_parent_does_not_touch_the_worker():
 
 
 def test_a_relative_folder_is_found_from_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    shutil.copytree(DEMO_FOLDER, tmp_path / "model")
+    shutil.copytree(NOISE_FOLDER, tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     handle = start_worker(dataclasses.replace(CONFIG, model="model"), "cpu")
     try:
@@ -74,7 +74,7 @@ def test_a_relative_folder_is_found_from_another_directory(tmp_path: Path, monke
 @pytest.mark.soak
 def test_a_folder_that_became_another_model_is_not_served(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     folder = tmp_path / "model"
-    shutil.copytree(DEMO_FOLDER, folder)
+    shutil.copytree(NOISE_FOLDER, folder)
     handle = start_worker(dataclasses.replace(CONFIG, model=str(folder)), "cpu")
     try:
         config = json.loads((folder / "config.json").read_text())
@@ -83,7 +83,7 @@ def test_a_folder_that_became_another_model_is_not_served(tmp_path: Path, caplog
             kill(handle)
             wait_until(lambda: "now holds another model" in caplog.text, RESTART_LIMIT_S)
         assert finished(handle, SHORT).error_code == "NOT_READY"
-        shutil.copy(DEMO_FOLDER / "config.json", folder)
+        shutil.copy(NOISE_FOLDER / "config.json", folder)
         wait_until(lambda: handle.is_ready, RESTART_LIMIT_S)
     finally:
         handle.close()
