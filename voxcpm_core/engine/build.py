@@ -16,6 +16,7 @@ from voxcpm_core.dtypes import TORCH_DTYPES
 from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.engine.warm_up import warm_up
 from voxcpm_core.errors import ConfigError, shown
+from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner import Runner
@@ -53,7 +54,9 @@ def build_core(
     torch.backends.cudnn.allow_tf32 = False
     dtype = _dtype(config, model_config, device)
     num_positions = config.num_positions(model_config)
-    model = VoxCPMModel.load(model_config, read_tensors(folder, model_config), device, dtype, num_positions)
+    use_graphs = config.cuda_graphs == "on" and device.type == "cuda"
+    tensors = read_tensors(folder, model_config)
+    model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, _layer_ops(use_graphs))
     vae_tensors = read_vae_tensors(folder, model_config)
     encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)
     decoder = VaeDecoder.from_tensors(model_config.vae, vae_tensors, device)
@@ -62,7 +65,7 @@ def build_core(
     runner = Runner(
         model, encoder, decoder, num_slots=config.max_running, num_pages=num_pages, page_size=config.page_size,
         max_positions=num_positions, noise=noise, arena=arena,
-        use_graphs=config.cuda_graphs == "on" and device.type == "cuda",
+        use_graphs=use_graphs,
     )
     scheduler = Scheduler(
         SlotPool(config.max_running), PagePool(num_pages, config.page_size), config.max_prefill_tokens
@@ -89,6 +92,14 @@ def _device(name: str) -> torch.device:
 
 def _dtype(config: EngineConfig, model: ModelConfig, device: torch.device) -> torch.dtype:
     return TORCH_DTYPES[config.dtype or (model.dtype if device.type == "cuda" else "float32")]
+
+
+def _layer_ops(use_graphs: bool) -> LayerOps:
+    if not use_graphs:
+        return TorchLayerOps()
+    from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps  # Triton comes with torch's CUDA builds
+
+    return TritonLayerOps()
 
 
 def _num_pages(config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_core.config import TransformerConfig
+from voxcpm_core.kernels.layer_ops import LayerOps
 from voxcpm_core.model.rope import RopeTable, rotate
 from voxcpm_core.model.weights import LayerWeights, WeightSource
 
@@ -33,22 +34,17 @@ class LocalAttention:
         return F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2)
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Variance and scaling in fp32, rounded to the model dtype, then the weight. x: [..., hidden]."""
-    variance = x.float().pow(2).mean(dim=-1, keepdim=True)
-    return (x * torch.rsqrt(variance + eps)).to(x.dtype) * weight
-
-
 class Transformer:
     """A stack of pre-norm GQA + SwiGLU blocks with a final norm."""
 
     def __init__(
-        self, config: TransformerConfig, layers: list[LayerWeights], norm: Tensor, rope: RopeTable | None
+        self, config: TransformerConfig, layers: list[LayerWeights], norm: Tensor, rope: RopeTable | None, ops: LayerOps
     ) -> None:
         self.config = config
         self.layers = layers
         self.norm = norm
         self.rope = rope
+        self._ops = ops
 
     @classmethod
     def load(
@@ -57,25 +53,27 @@ class Transformer:
         """`num_positions`: how many positions the rope table must cover."""
         rope = config.rope and RopeTable(config.rope, num_positions, source.device, source.dtype)
         layers = [source.layer(f"{prefix}.layers.{i}") for i in range(config.num_layers)]
-        return cls(config, layers, source.tensor(f"{prefix}.norm.weight"), rope)
+        return cls(config, layers, source.tensor(f"{prefix}.norm.weight"), rope, source.ops)
 
     def __call__(self, x: Tensor, attention: Attention) -> Tensor:
         """x: [B, T, hidden] -> [B, T, hidden], after the final norm."""
+        ops, scale, eps = self._ops, self.config.residual_scale, self.config.norm_eps
         table = self.rope.at(attention.positions) if self.rope else None
-        for index, layer in enumerate(self.layers):
-            x = self._residual(x, self._attention(index, layer, x, attention, table))
-            x = self._residual(x, self._mlp(layer, x))
-        return rms_norm(x, self.norm, self.config.norm_eps)
-
-    def _residual(self, x: Tensor, branch: Tensor) -> Tensor:
-        scale = self.config.residual_scale
-        return x + branch if scale == 1.0 else x + branch * scale
+        normed = ops.norm(x, self.layers[0].input_norm, eps)
+        following = [*(layer.input_norm for layer in self.layers[1:]), self.norm]
+        for index, (layer, next_norm) in enumerate(zip(self.layers, following, strict=True)):
+            x, normed = ops.add_norm(
+                x, self._attention(index, layer, normed, attention, table), scale, layer.post_norm, eps
+            )
+            x, normed = ops.add_norm(x, layer.down(ops.swiglu(layer.gate_up(normed))), scale, next_norm, eps)
+        return normed
 
     def _attention(
-        self, index: int, layer: LayerWeights, x: Tensor, attention: Attention, table: tuple[Tensor, Tensor] | None
+        self, index: int, layer: LayerWeights, normed: Tensor, attention: Attention,
+        table: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
         config = self.config
-        qkv = layer.qkv(rms_norm(x, layer.input_norm, config.norm_eps))
+        qkv = layer.qkv(normed)
         q, k, v = qkv.split((config.q_size, config.kv_size, config.kv_size), dim=-1)
         q = q.unflatten(-1, (config.num_heads, config.head_dim))
         k = k.unflatten(-1, (config.num_kv_heads, config.head_dim))
@@ -83,7 +81,3 @@ class Transformer:
         if table is not None:
             q, k = rotate(q, *table), rotate(k, *table)
         return layer.o(attention.attend(index, q, k, v).flatten(-2))
-
-    def _mlp(self, layer: LayerWeights, x: Tensor) -> Tensor:
-        gate, up = layer.gate_up(rms_norm(x, layer.post_norm, self.config.norm_eps)).chunk(2, dim=-1)
-        return layer.down(F.silu(gate) * up)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_core.config import ModelConfig
+from voxcpm_core.kernels.layer_ops import LayerOps
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.model.dit import LocalDiT
 from voxcpm_core.model.kv_cache import KvCache
@@ -49,10 +50,10 @@ class VoxCPMModel:
     @classmethod
     def load(
         cls, config: ModelConfig, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype,
-        num_positions: int,
+        num_positions: int, ops: LayerOps | None = None,
     ) -> VoxCPMModel:
         """Build from checkpoint tensors; `num_positions` bounds the LM positions of one request."""
-        return cls(config, WeightSource(tensors, device, dtype), num_positions)
+        return cls(config, WeightSource(tensors, device, dtype, ops), num_positions)
 
     def prefill(self, prefix: Prefix, cache: KvCache, context: PagedContext) -> StreamState:
         """Run one request's whole prefix; returns the state (one row) that conditions patch 0."""

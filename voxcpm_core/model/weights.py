@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
+
 # Below this many rows CPU libraries sum fp32 products in an order that depends on the number. Padding keeps
 # a stream that runs alone equal to the same stream in a batch, as is promised for fp32.
 MIN_CPU_ROWS = 16
@@ -45,10 +47,14 @@ class LayerWeights:
 class WeightSource:
     """Checkpoint tensors, moved to the model's device and dtype one at a time."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype, ops: LayerOps | None = None
+    ) -> None:
+        """`ops`: how the stacks built from it compute what stands between their products; None: in torch."""
         self._tensors = tensors
         self.device = device
         self.dtype = dtype
+        self.ops: LayerOps = ops or TorchLayerOps()
 
     def tensor(self, name: str) -> Tensor:
         return self._tensors[name].to(device=self.device, dtype=self.dtype)
