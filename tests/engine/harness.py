@@ -15,7 +15,7 @@ from voxcpm_core.engine.build import build_core
 from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.fanout import Fanout
 from voxcpm_core.prepare import prepare
-from voxcpm_core.runner.noise import NoiseSource, counter_noise
+from voxcpm_core.runner.noise import NoiseSource
 from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.types import (
     Admitted,
@@ -88,7 +88,7 @@ class Harness:
     """An engine on a checkpoint folder, without a thread."""
 
     def __init__(
-        self, folder: Path, config: EngineConfig = SMALL, noise: NoiseSource = counter_noise,
+        self, folder: Path, config: EngineConfig = SMALL, noise: NoiseSource | None = None,
         device: torch.device = CPU,
     ) -> None:
         self.config = config

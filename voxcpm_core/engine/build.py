@@ -16,11 +16,11 @@ from voxcpm_core.dtypes import TORCH_DTYPES
 from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.engine.warm_up import warm_up
 from voxcpm_core.errors import ConfigError, shown
-from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
+from voxcpm_core.kernels.kernel_set import TORCH_KERNELS, triton_kernels
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner import Runner
-from voxcpm_core.runner.noise import NoiseSource, counter_noise
+from voxcpm_core.runner.noise import NoiseSource
 from voxcpm_core.runner.transfer import HostArena
 from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool, pages_for
 from voxcpm_core.scheduler.sizing import check_share, free_kv_bytes, num_kv_pages
@@ -47,7 +47,7 @@ def build_warm_core(
 
 def build_core(
     config: EngineConfig, model_config: ModelConfig, folder: Path, device: torch.device,
-    noise: NoiseSource = counter_noise, arena: HostArena | None = None,
+    noise: NoiseSource | None = None, arena: HostArena | None = None,
 ) -> EngineCore:
     """Everything but the thread; tests drive it step by step, with recorded noise."""
     # By default cuDNN rounds fp32 convolutions to TF32, which would move the VAE's audio audibly far from fp32.
@@ -56,7 +56,8 @@ def build_core(
     num_positions = config.num_positions(model_config)
     use_graphs = config.cuda_graphs == "on" and device.type == "cuda"
     tensors = read_tensors(folder, model_config)
-    model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, _layer_ops(use_graphs))
+    kernels = triton_kernels() if use_graphs else TORCH_KERNELS
+    model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, kernels.layer_ops)
     vae_tensors = read_vae_tensors(folder, model_config)
     encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)
     decoder = VaeDecoder.from_tensors(model_config.vae, vae_tensors, device)
@@ -64,8 +65,7 @@ def build_core(
     log.info("engine on %s, %s, %d KV pages of %d positions", device, dtype, num_pages, config.page_size)
     runner = Runner(
         model, encoder, decoder, num_slots=config.max_running, num_pages=num_pages, page_size=config.page_size,
-        max_positions=num_positions, noise=noise, arena=arena,
-        use_graphs=use_graphs,
+        max_positions=num_positions, kernels=kernels, use_graphs=use_graphs, noise=noise, arena=arena,
     )
     scheduler = Scheduler(
         SlotPool(config.max_running), PagePool(num_pages, config.page_size), config.max_prefill_tokens
@@ -92,14 +92,6 @@ def _device(name: str) -> torch.device:
 
 def _dtype(config: EngineConfig, model: ModelConfig, device: torch.device) -> torch.dtype:
     return TORCH_DTYPES[config.dtype or (model.dtype if device.type == "cuda" else "float32")]
-
-
-def _layer_ops(use_graphs: bool) -> LayerOps:
-    if not use_graphs:
-        return TorchLayerOps()
-    from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps  # Triton comes with torch's CUDA builds
-
-    return TritonLayerOps()
 
 
 def _num_pages(config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:

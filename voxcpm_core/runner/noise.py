@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from torch import Tensor
-
-from voxcpm_core.kernels.noise import philox_normal
 
 
 class NoiseSource(Protocol):
@@ -16,6 +15,11 @@ class NoiseSource(Protocol):
         """seeds, patch_indices: int64 [B] -> standard normal float32 [B, P, C]."""
 
 
-def counter_noise(seeds: Tensor, patch_indices: Tensor, patch_size: int, feat_dim: int) -> Tensor:
-    """The serving source."""
-    return philox_normal(seeds, patch_indices, patch_size * feat_dim).unflatten(1, (patch_size, feat_dim))
+class CounterNoise:
+    """The serving source, over one implementation of `philox_normal`."""
+
+    def __init__(self, normal: Callable[[Tensor, Tensor, int], Tensor]) -> None:
+        self._normal = normal
+
+    def __call__(self, seeds: Tensor, patch_indices: Tensor, patch_size: int, feat_dim: int) -> Tensor:
+        return self._normal(seeds, patch_indices, patch_size * feat_dim).unflatten(1, (patch_size, feat_dim))

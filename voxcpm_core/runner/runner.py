@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from voxcpm_core.config import ModelConfig
-from voxcpm_core.kernels.paged_attention import Attend, paged_attention
+from voxcpm_core.kernels.kernel_set import KernelSet
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.decode import DecodeStep, EagerStepper, StepOutputs, Stepper
 from voxcpm_core.runner.graphs import GraphStepper
-from voxcpm_core.runner.noise import NoiseSource, counter_noise
+from voxcpm_core.runner.noise import CounterNoise, NoiseSource
 from voxcpm_core.runner.prefill import Prefiller
 from voxcpm_core.runner.transfer import HostArena, HostCopy
 from voxcpm_core.scheduler import Row, StepPlan, Stream, pages_for
@@ -47,9 +47,10 @@ class Runner:
 
     def __init__(
         self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, *, num_slots: int, num_pages: int,
-        page_size: int, max_positions: int, noise: NoiseSource = counter_noise, arena: HostArena | None = None,
-        use_graphs: bool = False,
+        page_size: int, max_positions: int, kernels: KernelSet, use_graphs: bool = False,
+        noise: NoiseSource | None = None, arena: HostArena | None = None,
     ) -> None:
+        """`noise`: None is counter noise, as in serving."""
         self.config: ModelConfig = model.config
         self.model = model
         self._encoder = encoder
@@ -57,18 +58,13 @@ class Runner:
         self.collected_ns = 0  # CLOCK_MONOTONIC, when the latest step's outputs were on the host
         self.num_dit_calls = 0  # velocity evaluations; a batch of any size is one
         # One page and one slot more than are given out: they fill batches up, and belong to nobody.
-        attend: Attend = paged_attention
-        if use_graphs:
-            from voxcpm_core.kernels.triton_attention import triton_paged_attention  # Triton comes with CUDA builds
-
-            attend = triton_paged_attention
-        self._cache = KvCache(model.config, num_pages + 1, page_size, model.device, model.dtype, attend)
+        self._cache = KvCache(model.config, num_pages + 1, page_size, model.device, model.dtype, kernels.attend)
         max_pages = pages_for(max_positions, page_size)
         buffers = SlotBuffers(
             model.config, num_slots + 1, max_pages, num_pages, decoder.state_size, model.device, model.dtype
         )
         self._prefill = Prefiller(model, encoder, decoder, buffers, self._cache)
-        self.decode_step = DecodeStep(model, decoder, buffers, self._cache, noise)
+        self.decode_step = DecodeStep(model, decoder, buffers, self._cache, noise or CounterNoise(kernels.normal))
         self._graphs = GraphStepper(self.decode_step, num_slots, nobody=num_slots) if use_graphs else None
         self._stepper: Stepper = self._graphs or EagerStepper(self.decode_step)
 
