@@ -96,6 +96,11 @@ class Splits(NamedTuple):
     keys: int  # of each
 
 
+def block_keys(dtype: torch.dtype) -> int:
+    """Keys of one pass: as many as fit into the shared memory of every supported GPU."""
+    return BLOCK_KEYS if dtype.itemsize <= 2 else BLOCK_KEYS // 2
+
+
 def splits_for(num_programs: int, max_keys: int, num_processors: int) -> Splits:
     """As many splits as fill the device, of at least MIN_KEYS_PER_SPLIT keys."""
     count = max(1, min(num_processors // num_programs, -(-max_keys // MIN_KEYS_PER_SPLIT)))
@@ -140,7 +145,7 @@ def attend(
         q, k_pages, v_pages, partial, sums, page_table, positions,
         num_tokens, page_table.stride(0), kv_heads * head_dim, math.log2(math.e) / math.sqrt(head_dim), splits.keys,
         KV_HEADS=kv_heads, GROUP=group, GROUP_POW2=group_pow2, DIM=head_dim, PAGE_SIZE=page_size,
-        BLOCK_TOKENS=block_tokens, BLOCK_KEYS=BLOCK_KEYS, SPLITS=splits.count,
+        BLOCK_TOKENS=block_tokens, BLOCK_KEYS=block_keys(q.dtype), SPLITS=splits.count,
     )  # fmt: skip
     if splits.count > 1:
         _combine[(rows,)](

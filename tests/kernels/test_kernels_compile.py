@@ -1,0 +1,34 @@
+"""Every Triton kernel compiles for Ampere, Ada and Hopper within their shared memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SHARED_BYTES = {80: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024}  # of a program; by compute capability
+
+
+def shared_bytes(capability: int, *arguments: str) -> dict[str, int]:
+    """In a process of its own: in this one, kernels are interpreted."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.compile_kernels", str(capability), *arguments],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("capability", SHARED_BYTES)
+@pytest.mark.parametrize("which", [(), pytest.param(("--all",), marks=pytest.mark.soak)], ids=["bf16", "all"])
+def test_kernels_compile_within_the_shared_memory(capability, which):
+    pytest.importorskip("triton", reason="Triton has no build for this machine")
+    found = shared_bytes(capability, *which)
+    assert len(found) >= 9
+    assert max(found.values()) <= SHARED_BYTES[capability]
