@@ -13,7 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_core.checkpoint.shapes import main_shapes
-from voxcpm_core.config import ModelConfig
+from voxcpm_core.config import ModelConfig, TransformerConfig
+from voxcpm_core.kernels.layer_ops import LayerOps
+from voxcpm_core.kernels.rope import Rotation, rotated_heads
 from voxcpm_core.model import dit
 from voxcpm_core.model.local_encoder import LocalEncoder
 from voxcpm_core.model.schedule import TimeEmbedding
@@ -27,9 +29,11 @@ class CausalAttention:
     def __init__(self, num_positions: int, device: torch.device) -> None:
         self.positions = torch.arange(num_positions, device=device)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2)
+    def attend(
+        self, ops: LayerOps, layer: int, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None
+    ) -> Tensor:
+        q, k, v = (part.transpose(1, 2) for part in rotated_heads(qkv, config, rotation))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(-2)
 
 
 class LmStates(NamedTuple):

@@ -16,7 +16,13 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from demo_voice import snake_kernel
-from voxcpm_core.kernels import triton_attention, triton_layer_ops, triton_noise
+from voxcpm_core.kernels import (
+    triton_attention,
+    triton_layer_ops,
+    triton_local_attention,
+    triton_noise,
+    triton_rope,
+)
 
 WARP_SIZE = 32
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -47,6 +53,7 @@ def variants(name: str) -> list[Variant]:
     heads = {"KV_HEADS": 2, "GROUP": 8, "GROUP_POW2": 8, "DIM": 128, "PAGE_SIZE": 16}
     heads["BLOCK_KEYS"] = triton_attention.block_keys(dtype)
     rows = {"x_ptr": values, "weight_ptr": values, "out_ptr": values, "hidden": "i32", "eps": "fp32"}
+    turned = dict.fromkeys(("qkv_ptr", "cos_ptr", "sin_ptr"), values)
     snake = {"x_ptr": floats, "alpha_ptr": floats, "num_channels": "i32", "num_frames": "i32"}
     snakes = {"EPS": 1e-9, "BLOCK": 1024}
     return [
@@ -56,6 +63,22 @@ def variants(name: str) -> list[Variant]:
             triton_attention._combine,
             {"parts_ptr": floats, "sums_ptr": floats, "out_ptr": values},
             {"DIM": 128, "SPLITS": 32, "SPLITS_POW2": 32},
+        ),
+        Variant(
+            triton_local_attention._local,
+            {**turned, "out_ptr": values, "num_tokens": "i32", "scale": "fp32"},
+            {
+                "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "GROUP_POW2": 8, "HALF": 64, "TOKENS": 16, "KEYS": 16,
+                "ROPE": True,
+            },
+        ),
+        Variant(
+            triton_rope._store,
+            {
+                **turned, **dict.fromkeys(("q_ptr", "k_ptr", "v_ptr"), values),
+                **dict.fromkeys(("table_ptr", "positions_ptr"), "*i64"), "num_tokens": "i32", "table_stride": "i32",
+            },
+            {"HEADS": 16, "KV_HEADS": 2, "HALF": 64, "PAGE_SIZE": 16, "NUM_ROTATED": 18},
         ),
         Variant(ops._norm, rows, {"WIDTH": 2048}),
         Variant(

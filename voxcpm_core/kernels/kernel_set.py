@@ -9,7 +9,6 @@ from torch import Tensor
 
 from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
 from voxcpm_core.kernels.noise import philox_normal
-from voxcpm_core.kernels.paged_attention import Attend, paged_attention
 
 
 @dataclass(frozen=True)
@@ -17,17 +16,15 @@ class KernelSet:
     """All of them give the same but for the order of sums."""
 
     layer_ops: LayerOps
-    attend: Attend
     normal: Callable[[Tensor, Tensor, int], Tensor]  # as `philox_normal`
 
 
-TORCH_KERNELS = KernelSet(TorchLayerOps(), paged_attention, philox_normal)
+TORCH_KERNELS = KernelSet(TorchLayerOps(), philox_normal)
 
 
 def triton_kernels() -> KernelSet:
     """Those for CUDA devices, whose torch builds bring Triton along."""
-    from voxcpm_core.kernels.triton_attention import triton_paged_attention
     from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
     from voxcpm_core.kernels.triton_noise import triton_philox_normal
 
-    return KernelSet(TritonLayerOps(), triton_paged_attention, triton_philox_normal)
+    return KernelSet(TritonLayerOps(), triton_philox_normal)

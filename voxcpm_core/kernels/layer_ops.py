@@ -1,4 +1,4 @@
-"""What stands between the matrix products of a transformer block: norms, residual sums, gating. In plain torch."""
+"""What stands between the matrix products of a transformer block: norms, sums, gating, rope, attention. In torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from voxcpm_core.config import TransformerConfig
+from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention, write_pages
+from voxcpm_core.kernels.rope import Rotation, rotated_heads
 
 
 class LayerOps(Protocol):
@@ -20,6 +24,17 @@ class LayerOps(Protocol):
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
         """silu of the first half times the second: [..., 2 * ffn] -> [..., ffn]."""
+
+    def local_attention(self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
+        """Each token attends to all of its sequence: [N, T, q + 2 kv] -> [N, T, q]."""
+
+    def paged_attention(
+        self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None, pages: Tensor, context: PagedContext
+    ) -> Tensor:
+        """Store new keys and values, and attend to all up to each row's own: [B, T, q + 2 kv] -> [B, T, q].
+
+        pages: [2, num_pages, page_size, kv_heads, head_dim], keys and values of one layer.
+        """
 
 
 class TorchLayerOps:
@@ -37,3 +52,15 @@ class TorchLayerOps:
     def swiglu(self, gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate) * up
+
+    def local_attention(self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
+        q, k, v = (part.transpose(1, 2) for part in rotated_heads(qkv, config, rotation))
+        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2).flatten(-2)
+
+    def paged_attention(
+        self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None, pages: Tensor, context: PagedContext
+    ) -> Tensor:
+        q, k, v = rotated_heads(qkv, config, rotation)
+        write_pages(pages[0], k, context)
+        write_pages(pages[1], v, context)
+        return paged_attention(q, pages[0], pages[1], context).flatten(-2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -21,10 +20,6 @@ class PagedContext:
     positions: Tensor  # int64 [B, T], cache position of each query
     max_context: int  # at least the largest position + 1
     page_size: int
-
-
-# (q, k_pages, v_pages, context) as in `paged_attention`
-Attend = Callable[[Tensor, Tensor, Tensor, PagedContext], Tensor]
 
 
 def write_pages(pages: Tensor, values: Tensor, context: PagedContext) -> None:

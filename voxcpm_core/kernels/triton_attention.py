@@ -111,11 +111,13 @@ def splits_for(num_programs: int, max_keys: int, num_processors: int) -> Splits:
 
 @cache
 def _num_processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1  # the interpreter
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def triton_paged_attention(q: Tensor, k_pages: Tensor, v_pages: Tensor, context: PagedContext) -> Tensor:
-    """`paged_attention` on a CUDA device; all that it does depends on shapes, not on `max_context`."""
+    """`paged_attention`; what is launched depends on shapes alone, not on `max_context`."""
     return attend(q, k_pages, v_pages, context.page_table, context.positions, _num_processors(q.device))
 
 

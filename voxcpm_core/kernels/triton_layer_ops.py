@@ -1,10 +1,17 @@
-"""Norms, residual sums and gating of a transformer block as one Triton kernel each."""
+"""LayerOps in Triton: norms, residual sums and gating here, one kernel each; attention in modules of its own."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from voxcpm_core.config import TransformerConfig
+from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.kernels.rope import Rotation
+from voxcpm_core.kernels.triton_attention import triton_paged_attention
+from voxcpm_core.kernels.triton_local_attention import local_attention
+from voxcpm_core.kernels.triton_rope import rotate_and_store
 
 BLOCK = 1024  # values of a gating program
 
@@ -80,3 +87,12 @@ class TritonLayerOps:
         out = gate_up.new_empty(*gate_up.shape[:-1], ffn)
         _swiglu[(out.numel() // ffn, triton.cdiv(ffn, BLOCK))](gate_up, out, ffn, BLOCK=BLOCK)
         return out
+
+    def local_attention(self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
+        return local_attention(qkv, config, rotation)
+
+    def paged_attention(
+        self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None, pages: Tensor, context: PagedContext
+    ) -> Tensor:
+        q = rotate_and_store(qkv, config, rotation, pages[0], pages[1], context)
+        return triton_paged_attention(q, pages[0], pages[1], context).flatten(-2)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from voxcpm_core.config import ModelConfig
-from voxcpm_core.kernels.paged_attention import Attend, PagedContext, paged_attention, write_pages
+from voxcpm_core.config import ModelConfig, TransformerConfig
+from voxcpm_core.kernels.layer_ops import LayerOps
+from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.kernels.rope import Rotation
 
 
 class KvCache:
     """Keys and values of all layers of base LM and residual LM, in pages."""
 
     def __init__(
-        self, config: ModelConfig, num_pages: int, page_size: int, device: torch.device, dtype: torch.dtype,
-        attend: Attend = paged_attention,
+        self, config: ModelConfig, num_pages: int, page_size: int, device: torch.device, dtype: torch.dtype
     ) -> None:
         lm = config.base_lm
         num_layers = lm.num_layers + config.residual_lm.num_layers
         shape = (num_layers, 2, num_pages, page_size, lm.num_kv_heads, lm.head_dim)
         self.pages = torch.zeros(shape, device=device, dtype=dtype)
         self.page_size = page_size
-        self._attend = attend
         self._first_residual_layer = lm.num_layers
 
     @staticmethod
@@ -31,23 +31,21 @@ class KvCache:
         return num_layers * 2 * page_size * config.base_lm.kv_size * dtype.itemsize
 
     def base(self, context: PagedContext) -> PagedCacheAttention:
-        return PagedCacheAttention(self.pages[: self._first_residual_layer], context, self._attend)
+        return PagedCacheAttention(self.pages[: self._first_residual_layer], context)
 
     def residual(self, context: PagedContext) -> PagedCacheAttention:
-        return PagedCacheAttention(self.pages[self._first_residual_layer :], context, self._attend)
+        return PagedCacheAttention(self.pages[self._first_residual_layer :], context)
 
 
 class PagedCacheAttention:
     """Attention of one language model over its layers of the cache; new keys and values are stored first."""
 
-    def __init__(self, pages: Tensor, context: PagedContext, attend: Attend) -> None:
+    def __init__(self, pages: Tensor, context: PagedContext) -> None:
         self._pages = pages  # [layers, 2, num_pages, page_size, kv_heads, head_dim]
         self._context = context
-        self._attend = attend
         self.positions = context.positions
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        k_pages, v_pages = self._pages[layer]
-        write_pages(k_pages, k, self._context)
-        write_pages(v_pages, v, self._context)
-        return self._attend(q, k_pages, v_pages, self._context)
+    def attend(
+        self, ops: LayerOps, layer: int, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None
+    ) -> Tensor:
+        return ops.paged_attention(qkv, config, rotation, self._pages[layer], self._context)

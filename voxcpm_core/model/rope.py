@@ -1,4 +1,4 @@
-"""LongRoPE tables and their application (rotate-half convention)."""
+"""LongRoPE tables."""
 
 from __future__ import annotations
 
@@ -24,10 +24,3 @@ class RopeTable:
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin at int64 positions [...], shaped [..., 1, head_dim] to broadcast over heads."""
         return self.cos[positions].unsqueeze(-2), self.sin[positions].unsqueeze(-2)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply rope in fp32 and round back. x: [..., heads, head_dim]; cos, sin: [..., 1, head_dim]."""
-    wide = x.float()
-    first, second = wide.chunk(2, dim=-1)
-    return (wide * cos + torch.cat((-second, first), dim=-1) * sin).to(x.dtype)

@@ -6,11 +6,11 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.layer_ops import LayerOps
-from voxcpm_core.model.rope import RopeTable, rotate
+from voxcpm_core.kernels.rope import Rotation
+from voxcpm_core.model.rope import RopeTable
 from voxcpm_core.model.weights import LayerWeights, WeightSource
 
 
@@ -19,8 +19,10 @@ class Attention(Protocol):
 
     positions: Tensor  # int64 [..., T] of the tokens at hand
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """q: [B, T, heads, head_dim]; k, v: [B, T, kv_heads, head_dim]; returns q's shape."""
+    def attend(
+        self, ops: LayerOps, layer: int, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None
+    ) -> Tensor:
+        """qkv: [B, T, q + 2 kv], before its rotation -> [B, T, q]."""
 
 
 class LocalAttention:
@@ -29,9 +31,10 @@ class LocalAttention:
     def __init__(self, num_tokens: int, device: torch.device) -> None:
         self.positions = torch.arange(num_tokens, device=device)
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2)
+    def attend(
+        self, ops: LayerOps, layer: int, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None
+    ) -> Tensor:
+        return ops.local_attention(qkv, config, rotation)
 
 
 class Transformer:
@@ -58,26 +61,13 @@ class Transformer:
     def __call__(self, x: Tensor, attention: Attention) -> Tensor:
         """x: [B, T, hidden] -> [B, T, hidden], after the final norm."""
         ops, scale, eps = self._ops, self.config.residual_scale, self.config.norm_eps
-        table = self.rope.at(attention.positions) if self.rope else None
+        config = self.config
+        rotation = self.rope.at(attention.positions) if self.rope else None
         normed = ops.norm(x, self.layers[0].input_norm, eps)
         following = [*(layer.input_norm for layer in self.layers[1:]), self.norm]
         for index, (layer, next_norm) in enumerate(zip(self.layers, following, strict=True)):
-            x, normed = ops.add_norm(
-                x, self._attention(index, layer, normed, attention, table), scale, layer.post_norm, eps
-            )
-            x, normed = ops.add_norm(x, layer.down(ops.swiglu(layer.gate_up(normed))), scale, next_norm, eps)
+            attended = layer.o(attention.attend(ops, index, layer.qkv(normed), config, rotation))
+            x, normed = ops.add_norm(x, attended, scale, layer.post_norm, eps)
+            gated = layer.down(ops.swiglu(layer.gate_up(normed)))
+            x, normed = ops.add_norm(x, gated, scale, next_norm, eps)
         return normed
-
-    def _attention(
-        self, index: int, layer: LayerWeights, normed: Tensor, attention: Attention,
-        table: tuple[Tensor, Tensor] | None,
-    ) -> Tensor:
-        config = self.config
-        qkv = layer.qkv(normed)
-        q, k, v = qkv.split((config.q_size, config.kv_size, config.kv_size), dim=-1)
-        q = q.unflatten(-1, (config.num_heads, config.head_dim))
-        k = k.unflatten(-1, (config.num_kv_heads, config.head_dim))
-        v = v.unflatten(-1, (config.num_kv_heads, config.head_dim))
-        if table is not None:
-            q, k = rotate(q, *table), rotate(k, *table)
-        return layer.o(attention.attend(index, q, k, v).flatten(-2))

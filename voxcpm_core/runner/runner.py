@@ -58,7 +58,7 @@ class Runner:
         self.collected_ns = 0  # CLOCK_MONOTONIC, when the latest step's outputs were on the host
         self.num_dit_calls = 0  # velocity evaluations; a batch of any size is one
         # One page and one slot more than are given out: they fill batches up, and belong to nobody.
-        self._cache = KvCache(model.config, num_pages + 1, page_size, model.device, model.dtype, kernels.attend)
+        self._cache = KvCache(model.config, num_pages + 1, page_size, model.device, model.dtype)
         max_pages = pages_for(max_positions, page_size)
         buffers = SlotBuffers(
             model.config, num_slots + 1, max_pages, num_pages, decoder.state_size, model.device, model.dtype

@@ -1,0 +1,72 @@
+"""Attention of a block from its merged rows, in Triton against torch: rope, storing, local and paged attention."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from voxcpm_core.checkpoint.releases import release_config
+from voxcpm_core.config import ModelConfig
+from voxcpm_core.kernels.layer_ops import TorchLayerOps
+from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.model.rope import RopeTable
+
+triton_layer_ops = pytest.importorskip(
+    "voxcpm_core.kernels.triton_layer_ops", reason="Triton has no build for this machine"
+)
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+PAGE_SIZE = 16
+OPS = TorchLayerOps(), triton_layer_ops.TritonLayerOps()
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3}
+
+
+def stack(num_heads: int, num_kv_heads: int):
+    """A stack of VoxCPM2 with small heads."""
+    base = ModelConfig.from_json(release_config("2")).base_lm
+    rope = dataclasses.replace(base.rope, factors=base.rope.factors[:16])
+    return dataclasses.replace(base, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=32, rope=rope)
+
+
+def rows(config, *shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, config.q_size + 2 * config.kv_size, generator=generator).to(DEVICE, dtype)
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "num_tokens", "dtype"),
+    [(16, 2, 11, torch.float32), (6, 2, 5, torch.float32), (4, 4, 19, torch.float16), (2, 1, 1, torch.float32)],
+)
+def test_local_attention(num_heads, num_kv_heads, num_tokens, dtype):
+    config = stack(num_heads, num_kv_heads)
+    table = RopeTable(config.rope, num_tokens, DEVICE, dtype)
+    qkv = rows(config, 3, num_tokens, dtype=dtype)
+    for rotation in (None, table.at(torch.arange(num_tokens, device=DEVICE))):
+        expected, found = (ops.local_attention(qkv, config, rotation) for ops in OPS)
+        assert found.shape == (3, num_tokens, config.q_size)
+        torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("num_heads", "num_kv_heads", "batch", "num_tokens", "dtype"),
+    [(16, 2, 3, 1, torch.float32), (6, 2, 1, 20, torch.float32), (4, 2, 2, 1, torch.float16)],
+)
+@pytest.mark.parametrize("with_rope", [True, False])
+def test_paged_attention_stores_and_attends(num_heads, num_kv_heads, batch, num_tokens, with_rope, dtype):
+    config = stack(num_heads, num_kv_heads)
+    table = RopeTable(config.rope, 128, DEVICE, dtype)
+    page_table = torch.randperm(4 * batch + 1, generator=torch.Generator().manual_seed(1))[: 4 * batch]
+    page_table = page_table.view(batch, 4).to(DEVICE)
+    positions = torch.tensor([[30], [0], [17]], device=DEVICE)[:batch] + torch.arange(num_tokens, device=DEVICE)
+    context = PagedContext(page_table, positions, int(positions.max()) + 1, PAGE_SIZE)
+    rotation = table.at(positions) if with_rope else None
+    qkv = rows(config, batch, num_tokens, dtype=dtype)
+    before = torch.randn(2, 4 * batch + 1, PAGE_SIZE, num_kv_heads, 32, generator=torch.Generator().manual_seed(2))
+    pages = [before.to(DEVICE, dtype) for _ in OPS]
+    expected, found = (
+        ops.paged_attention(qkv, config, rotation, own, context) for ops, own in zip(OPS, pages, strict=True)
+    )
+    torch.testing.assert_close(pages[1], pages[0], atol=TOLERANCE[dtype], rtol=0)
+    torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)

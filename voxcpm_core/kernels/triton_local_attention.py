@@ -1,0 +1,85 @@
+"""Bidirectional attention inside short sequences (the DiT's tokens, a patch) with its rope, as one Triton kernel.
+
+A program holds all queries of one sequence that share a key-value head, and all of its keys.
+"""
+
+from __future__ import annotations
+
+import math
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from voxcpm_core.config import TransformerConfig
+from voxcpm_core.kernels.rope import Rotation
+
+MIN_SIDE = 16  # of a matrix product
+
+
+@triton.jit
+def _rotated(
+    x_ptr, cos_ptr, sin_ptr, at, token, mask, HALF: tl.constexpr, ROPE: tl.constexpr
+):
+    """Both halves of the rows that begin at `at`, each [rows, HALF], turned by their token's angle."""
+    dims = tl.arange(0, HALF)
+    first = tl.load(x_ptr + at[:, None] + dims[None, :], mask=mask[:, None], other=0.0)
+    second = tl.load(x_ptr + at[:, None] + HALF + dims[None, :], mask=mask[:, None], other=0.0)
+    if ROPE:
+        angle = token[:, None] * (2 * HALF) + dims[None, :]
+        cos1 = tl.load(cos_ptr + angle, mask=mask[:, None], other=0.0).to(tl.float32)
+        cos2 = tl.load(cos_ptr + angle + HALF, mask=mask[:, None], other=0.0).to(tl.float32)
+        sin1 = tl.load(sin_ptr + angle, mask=mask[:, None], other=0.0).to(tl.float32)
+        sin2 = tl.load(sin_ptr + angle + HALF, mask=mask[:, None], other=0.0).to(tl.float32)
+        wide1, wide2 = first.to(tl.float32), second.to(tl.float32)
+        first = (wide1 * cos1 - wide2 * sin1).to(first.dtype)
+        second = (wide2 * cos2 + wide1 * sin2).to(second.dtype)
+    return first, second
+
+
+@triton.jit
+def _local(
+    qkv_ptr, cos_ptr, sin_ptr, out_ptr, num_tokens, scale,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_POW2: tl.constexpr, HALF: tl.constexpr,
+    TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr,
+):  # fmt: skip
+    sequence, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    width: tl.constexpr = (HEADS + 2 * KV_HEADS) * 2 * HALF
+    rows = tl.arange(0, TOKENS * GROUP_POW2)
+    token, member = rows // GROUP_POW2, rows % GROUP_POW2
+    is_row = (token < num_tokens) & (member < GROUP)
+    head = kv_head * GROUP + member
+    key = tl.arange(0, KEYS)
+    is_key = key < num_tokens
+    row_at = (sequence * num_tokens + token) * width + head * (2 * HALF)
+    key_at = (sequence * num_tokens + key) * width + (HEADS + kv_head) * (2 * HALF)
+    q1, q2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, row_at, token, is_row, HALF, ROPE)
+    k1, k2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, key_at, key, is_key, HALF, ROPE)
+    scores = tl.dot(q1, tl.trans(k1), input_precision="ieee")
+    scores = tl.dot(q2, tl.trans(k2), scores, input_precision="ieee") * scale
+    scores = tl.where(is_key[None, :], scores, float("-inf"))
+    weights = tl.exp2(scores - tl.max(scores, axis=1)[:, None])
+    total = tl.sum(weights, axis=1)
+    dims = tl.arange(0, 2 * HALF)
+    value_at = key_at + KV_HEADS * (2 * HALF)
+    v = tl.load(qkv_ptr + value_at[:, None] + dims[None, :], mask=is_key[:, None], other=0.0)
+    result = tl.dot(weights.to(v.dtype), v, input_precision="ieee") / total[:, None]
+    out_at = ((sequence * num_tokens + token) * HEADS + head) * (2 * HALF)
+    tl.store(out_ptr + out_at[:, None] + dims[None, :], result.to(out_ptr.dtype.element_ty), mask=is_row[:, None])
+
+
+def local_attention(qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
+    """qkv: [N, T, q + 2 kv]; rotation: of the T tokens, which all sequences share. Returns [N, T, q]."""
+    qkv = qkv.contiguous()
+    count, num_tokens, _ = qkv.shape
+    out = qkv.new_empty(count, num_tokens, config.q_size)
+    cos, sin = (qkv, qkv) if rotation is None else (part.contiguous() for part in rotation)
+    group = config.num_heads // config.num_kv_heads
+    group_pow2, tokens = triton.next_power_of_2(group), triton.next_power_of_2(num_tokens)
+    _local[(count, config.num_kv_heads)](
+        qkv, cos, sin, out, num_tokens, math.log2(math.e) / math.sqrt(config.head_dim),
+        HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, GROUP=group, GROUP_POW2=group_pow2,
+        HALF=config.head_dim // 2, TOKENS=max(tokens, MIN_SIDE // group_pow2), KEYS=max(tokens, MIN_SIDE),
+        ROPE=rotation is not None,
+    )  # fmt: skip
+    return out
