@@ -114,4 +114,4 @@ class SpeechModel:
         """x, previous: [n, P, C]; mu: [n, mu_size]; time_tokens: [n, dit hidden] -> [n, P, C]."""
         head = mu.unflatten(-1, (self.config.mu_tokens, self.config.dit.hidden_size))
         tokens = torch.cat((head, time_tokens.unsqueeze(1), self._cond_proj(previous), self._in_proj(x)), dim=1)
-        return self._out_proj(self._dit(tokens, self._dit_attention)[:, -self.config.patch_size :])
+        return self._out_proj(self._dit(tokens, self._dit_attention, kept=slice(-self.config.patch_size, None)))

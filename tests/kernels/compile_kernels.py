@@ -18,6 +18,7 @@ from triton.compiler import ASTSource
 from demo_voice import snake_kernel
 from voxcpm_core.kernels import (
     triton_attention,
+    triton_guidance,
     triton_layer_ops,
     triton_local_attention,
     triton_noise,
@@ -87,6 +88,14 @@ def variants(name: str) -> list[Variant]:
             {"SCALED": True, "WIDTH": 2048},
         ),
         Variant(ops._swiglu, {"gate_up_ptr": values, "out_ptr": values, "ffn": "i32"}, {"BLOCK": ops.BLOCK}),
+        Variant(
+            triton_guidance._guided_step,
+            {
+                **dict.fromkeys(("x_ptr", "velocity_ptr", "step_ptr", "out_ptr"), values), "cfg_ptr": floats,
+                "batch": "i32", "size": "i32",
+            },
+            {"WIDTH": 256},
+        ),
         Variant(
             triton_noise._normal,
             {"seeds_ptr": "*i64", "patches_ptr": "*i64", "out_ptr": floats, "num_elements": "i32"},

@@ -1,4 +1,4 @@
-"""What stands between the matrix products of a transformer block: norms, sums, gating, rope, attention. In torch."""
+"""What stands between the matrix products: norms, sums, gating, rope, attention, guidance. In torch."""
 
 from __future__ import annotations
 
@@ -36,6 +36,13 @@ class LayerOps(Protocol):
         pages: [2, num_pages, page_size, kv_heads, head_dim], keys and values of one layer.
         """
 
+    def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:
+        """An Euler step with classifier-free guidance of optimised scale (CFG-zero-star).
+
+        x: [B, P, C]; velocity: [2B, P, C], with the condition and without; cfg_value: float32 [B]; step: []. Returns
+        [B, P, C].
+        """
+
 
 class TorchLayerOps:
     """The reference, for every device."""
@@ -64,3 +71,13 @@ class TorchLayerOps:
         write_pages(pages[0], k, context)
         write_pages(pages[1], v, context)
         return paged_attention(q, pages[0], pages[1], context).flatten(-2)
+
+    def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:
+        positive, negative = velocity.chunk(2)
+        flat_positive, flat_negative = positive.flatten(1), negative.flatten(1)
+        dot = (flat_positive * flat_negative).sum(dim=1)
+        scale = (dot / ((flat_negative**2).sum(dim=1) + 1e-8)).view(-1, 1, 1)
+        scaled = negative * scale
+        # cfg stays fp32: rounding it to bf16 would move values such as 1.7.
+        guidance = (cfg_value.view(-1, 1, 1) * (positive - scaled)).to(velocity.dtype)
+        return x - step * (scaled + guidance)

@@ -1,4 +1,4 @@
-"""LayerOps in Triton: norms, residual sums and gating here, one kernel each; attention in modules of its own."""
+"""LayerOps in Triton: norms, residual sums and gating here, one kernel each; the others in modules of their own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
+from voxcpm_core.kernels.triton_guidance import guided_step
 from voxcpm_core.kernels.triton_local_attention import local_attention
 from voxcpm_core.kernels.triton_rope import rotate_and_store
 
@@ -96,3 +97,6 @@ class TritonLayerOps:
     ) -> Tensor:
         q = rotate_and_store(qkv, config, rotation, pages[0], pages[1], context)
         return triton_paged_attention(q, pages[0], pages[1], context).flatten(-2)
+
+    def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:
+        return guided_step(x, velocity, cfg_value, step)

@@ -28,7 +28,7 @@ class LocalDiT:
         self.stack = Transformer.load(config.dit, source, f"{PREFIX}.decoder", num_tokens)
         self._attention = LocalAttention(num_tokens, source.device)
         self._schedules: dict[int, tuple[list[Evaluation], Tensor]] = {}
-        self._device, self._dtype = source.device, source.dtype
+        self._device, self._dtype, self._ops = source.device, source.dtype, source.ops
 
     def schedule(self, num_steps: int) -> tuple[list[Evaluation], Tensor]:
         """The evaluations of `num_steps` Euler steps and their time tokens [n, hidden], made once."""
@@ -55,7 +55,7 @@ class LocalDiT:
         cond = self._cond_proj(previous_patch).repeat(2, 1, 1)  # [2B, P, hidden]
         for evaluation, token in zip(schedule, time_tokens, strict=True):
             velocity = self._velocity(x, mu, token, cond)
-            x = x - evaluation.step * _guided(velocity, cfg_value)
+            x = self._ops.guided_step(x, velocity, cfg_value, evaluation.step)
         return x
 
     def _velocity(self, x: Tensor, mu: Tensor, time_token: Tensor, cond: Tensor) -> Tensor:
@@ -66,17 +66,4 @@ class LocalDiT:
         else:
             head = (mu + time_token).unsqueeze(1)
         tokens = torch.cat((head, cond, self._in_proj(x).repeat(2, 1, 1)), dim=1)  # [2B, tokens, hidden]
-        out = self.stack(tokens, self._attention)
-        return self._out_proj(out[:, -self._patch_size :])
-
-
-def _guided(velocity: Tensor, cfg_value: Tensor) -> Tensor:
-    """CFG with the optimised scale: velocity [2B, P, C], cfg_value float32 [B] -> [B, P, C]."""
-    positive, negative = velocity.chunk(2)
-    flat_positive, flat_negative = positive.flatten(1), negative.flatten(1)
-    dot = (flat_positive * flat_negative).sum(dim=1)
-    scale = (dot / ((flat_negative**2).sum(dim=1) + 1e-8)).view(-1, 1, 1)
-    scaled = negative * scale
-    # cfg stays fp32: rounding it to bf16 would move values such as 1.7.
-    guidance = (cfg_value.view(-1, 1, 1) * (positive - scaled)).to(velocity.dtype)
-    return scaled + guidance
+        return self._out_proj(self.stack(tokens, self._attention, kept=slice(-self._patch_size, None)))

@@ -9,6 +9,8 @@ from voxcpm_core.config import ModelConfig
 from voxcpm_core.model.transformer import LocalAttention, Transformer
 from voxcpm_core.model.weights import Linear, WeightSource
 
+CLASS_TOKEN = slice(0, 1)
+
 
 class LocalEncoder:
     """Bidirectional stack over a class token and the patch's latents; the class token is the answer."""
@@ -33,5 +35,5 @@ class LocalEncoder:
         tokens = self._in_proj(patches)
         class_token = self._special_token.flatten(0, 1).expand(tokens.shape[0], -1, -1)
         tokens = torch.cat((class_token, tokens), dim=1)  # [N, P+1, hidden]
-        encoded = self.stack(tokens, LocalAttention(tokens.shape[1], tokens.device))
+        encoded = self.stack(tokens, LocalAttention(tokens.shape[1], tokens.device), kept=CLASS_TOKEN)
         return self._out_proj(encoded[:, 0])

@@ -13,6 +13,8 @@ from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.model.rope import RopeTable
 from voxcpm_core.model.weights import LayerWeights, WeightSource
 
+ALL_TOKENS = slice(None)
+
 
 class Attention(Protocol):
     """How a stack attends: over the tokens at hand, or over a paged cache that it also writes."""
@@ -58,16 +60,18 @@ class Transformer:
         layers = [source.layer(f"{prefix}.layers.{i}") for i in range(config.num_layers)]
         return cls(config, layers, source.tensor(f"{prefix}.norm.weight"), rope, source.ops)
 
-    def __call__(self, x: Tensor, attention: Attention) -> Tensor:
-        """x: [B, T, hidden] -> [B, T, hidden], after the final norm."""
+    def __call__(self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS) -> Tensor:
+        """x: [B, T, hidden] -> the tokens `kept` [B, T', hidden], after the final norm."""
         ops, scale, eps = self._ops, self.config.residual_scale, self.config.norm_eps
         config = self.config
         rotation = self.rope.at(attention.positions) if self.rope else None
         normed = ops.norm(x, self.layers[0].input_norm, eps)
         following = [*(layer.input_norm for layer in self.layers[1:]), self.norm]
         for index, (layer, next_norm) in enumerate(zip(self.layers, following, strict=True)):
-            attended = layer.o(attention.attend(ops, index, layer.qkv(normed), config, rotation))
-            x, normed = ops.add_norm(x, attended, scale, layer.post_norm, eps)
+            attended = attention.attend(ops, index, layer.qkv(normed), config, rotation)
+            if layer is self.layers[-1]:  # from here on a token is on its own
+                x, attended = x[:, kept].contiguous(), attended[:, kept].contiguous()  # gaps would change sums' order
+            x, normed = ops.add_norm(x, layer.o(attended), scale, layer.post_norm, eps)
             gated = layer.down(ops.swiglu(layer.gate_up(normed)))
             x, normed = ops.add_norm(x, gated, scale, next_norm, eps)
         return normed
