@@ -1,1 +1,1 @@
-"""Numeric kernels. Each module holds the plain torch reference, which runs on every device."""
+"""Numeric kernels: plain torch references, which run on every device, and `triton_*` twins held equal to them."""
