@@ -121,7 +121,11 @@ def test_batches_hold_their_size_and_repeat_with_their_seed(catalog, num_workers
     for batch in once:
         assert batch.token_ids.shape[1] % ROW_STEP == 0
         assert batch.token_ids.numel() <= 512
-        assert batch.audio_rows[batch.targets[batch.weights > 0]].max() < batch.token_ids.numel()
+        num_rows = batch.token_ids.numel()
+        rows = batch.audio_rows[batch.audio_rows < num_rows]
+        assert len(rows.unique()) == len(rows) > 0
+        assert batch.audio_rows.max() <= num_rows  # where stands what fills up
+        assert batch.audio_rows[batch.targets[batch.weights > 0]].max() < num_rows
         assert batch.weights.sum() > 0
     assert all(a.token_ids.equal(b.token_ids) and a.frames.equal(b.frames) for a, b in zip(once, again, strict=True))
     assert not all(a.token_ids.equal(b.token_ids) for a, b in zip(once, other, strict=True))

@@ -44,8 +44,11 @@ class Variant(NamedTuple):
 
 def variants(name: str) -> list[Variant]:
     """One of each kernel with values of that type, as VoxCPM2 has them."""
+    return [*_attention_variants(name), *_other_variants(name)]
+
+
+def _attention_variants(name: str) -> list[Variant]:
     values, floats, dtype = f"*{name}", "*fp32", DTYPES[name]
-    ops = triton_layer_ops
     attention = {
         **dict.fromkeys(("q_ptr", "k_ptr", "v_ptr"), values), "out_ptr": floats, "sums_ptr": floats,
         **dict.fromkeys(("table_ptr", "positions_ptr"), "*i64"), "scale": "fp32",
@@ -53,10 +56,7 @@ def variants(name: str) -> list[Variant]:
     }
     heads = {"KV_HEADS": 2, "GROUP": 8, "GROUP_POW2": 8, "DIM": 128, "PAGE_SIZE": 16}
     heads["BLOCK_KEYS"] = triton_attention.block_keys(dtype)
-    rows = {"x_ptr": values, "weight_ptr": values, "out_ptr": values, "hidden": "i32", "eps": "fp32"}
     turned = dict.fromkeys(("qkv_ptr", "cos_ptr", "sin_ptr"), values)
-    snake = {"x_ptr": floats, "alpha_ptr": floats, "num_channels": "i32", "num_frames": "i32"}
-    snakes = {"EPS": 1e-9, "BLOCK": 1024}
     return [
         Variant(triton_attention._attend, attention, {**heads, "BLOCK_TOKENS": 2, "SPLITS": 32}),
         Variant(triton_attention._attend, {**attention, "out_ptr": values}, {**heads, "BLOCK_TOKENS": 8, "SPLITS": 1}),
@@ -81,6 +81,15 @@ def variants(name: str) -> list[Variant]:
             },
             {"HEADS": 16, "KV_HEADS": 2, "HALF": 64, "PAGE_SIZE": 16, "NUM_ROTATED": 18},
         ),
+    ]
+
+
+def _other_variants(name: str) -> list[Variant]:
+    values, floats, ops = f"*{name}", "*fp32", triton_layer_ops
+    rows = {"x_ptr": values, "weight_ptr": values, "out_ptr": values, "hidden": "i32", "eps": "fp32"}
+    snake = {"x_ptr": floats, "alpha_ptr": floats, "num_channels": "i32", "num_frames": "i32"}
+    snakes = {"EPS": 1e-9, "BLOCK": 1024}
+    return [
         Variant(ops._norm, rows, {"WIDTH": 2048}),
         Variant(
             ops._add_norm,

@@ -28,7 +28,7 @@ def warm_up(core: EngineCore, model: ModelConfig, config: EngineConfig, tokenize
             core.add(-1 - index, prepare(request, model, config, tokenizer, lambda: 0))
         except RequestError as error:
             raise ConfigError(f"the settings admit no request: {error}") from None
-    core.runner.capture(params.inference_timesteps)
+    core.runner.capture(SamplingParams().inference_timesteps)
     while core.has_work:
         core.step()
         for event in core.take_events():

@@ -13,27 +13,20 @@ from torch import Tensor
 
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.rope import Rotation
+from voxcpm_core.kernels.triton_rope import turned
 
 MIN_SIDE = 16  # of a matrix product
 
 
 @triton.jit
-def _rotated(
-    x_ptr, cos_ptr, sin_ptr, at, token, mask, HALF: tl.constexpr, ROPE: tl.constexpr
-):
+def _rotated(x_ptr, cos_ptr, sin_ptr, at, token, mask, HALF: tl.constexpr, ROPE: tl.constexpr):
     """Both halves of the rows that begin at `at`, each [rows, HALF], turned by their token's angle."""
     dims = tl.arange(0, HALF)
     first = tl.load(x_ptr + at[:, None] + dims[None, :], mask=mask[:, None], other=0.0)
     second = tl.load(x_ptr + at[:, None] + HALF + dims[None, :], mask=mask[:, None], other=0.0)
     if ROPE:
         angle = token[:, None] * (2 * HALF) + dims[None, :]
-        cos1 = tl.load(cos_ptr + angle, mask=mask[:, None], other=0.0).to(tl.float32)
-        cos2 = tl.load(cos_ptr + angle + HALF, mask=mask[:, None], other=0.0).to(tl.float32)
-        sin1 = tl.load(sin_ptr + angle, mask=mask[:, None], other=0.0).to(tl.float32)
-        sin2 = tl.load(sin_ptr + angle + HALF, mask=mask[:, None], other=0.0).to(tl.float32)
-        wide1, wide2 = first.to(tl.float32), second.to(tl.float32)
-        first = (wide1 * cos1 - wide2 * sin1).to(first.dtype)
-        second = (wide2 * cos2 + wide1 * sin2).to(second.dtype)
+        first, second = turned(first, second, cos_ptr, sin_ptr, angle, mask[:, None], HALF)
     return first, second
 
 

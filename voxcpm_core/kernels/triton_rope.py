@@ -12,6 +12,17 @@ from voxcpm_core.kernels.rope import Rotation
 
 
 @triton.jit
+def turned(first, second, cos_ptr, sin_ptr, angle, mask, HALF: tl.constexpr):
+    """Both halves of some heads, turned in fp32 and rounded back; angle: where the first half's cos and sin stand."""
+    cos1 = tl.load(cos_ptr + angle, mask=mask, other=0.0).to(tl.float32)
+    cos2 = tl.load(cos_ptr + angle + HALF, mask=mask, other=0.0).to(tl.float32)
+    sin1 = tl.load(sin_ptr + angle, mask=mask, other=0.0).to(tl.float32)
+    sin2 = tl.load(sin_ptr + angle + HALF, mask=mask, other=0.0).to(tl.float32)
+    wide1, wide2 = first.to(tl.float32), second.to(tl.float32)
+    return (wide1 * cos1 - wide2 * sin1).to(first.dtype), (wide2 * cos2 + wide1 * sin2).to(second.dtype)
+
+
+@triton.jit
 def _store(
     qkv_ptr, cos_ptr, sin_ptr, q_ptr, k_ptr, v_ptr, table_ptr, positions_ptr, num_tokens, table_stride,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, PAGE_SIZE: tl.constexpr, NUM_ROTATED: tl.constexpr,
@@ -22,12 +33,7 @@ def _store(
     at = (row * (HEADS + 2 * KV_HEADS) + head) * (2 * HALF) + dims
     first, second = tl.load(qkv_ptr + at), tl.load(qkv_ptr + at + HALF)
     if head < NUM_ROTATED:
-        angle = row * (2 * HALF) + dims
-        cos1, cos2 = tl.load(cos_ptr + angle).to(tl.float32), tl.load(cos_ptr + angle + HALF).to(tl.float32)
-        sin1, sin2 = tl.load(sin_ptr + angle).to(tl.float32), tl.load(sin_ptr + angle + HALF).to(tl.float32)
-        wide1, wide2 = first.to(tl.float32), second.to(tl.float32)
-        first = (wide1 * cos1 - wide2 * sin1).to(first.dtype)
-        second = (wide2 * cos2 + wide1 * sin2).to(second.dtype)
+        first, second = turned(first, second, cos_ptr, sin_ptr, row * (2 * HALF) + dims, dims < HALF, HALF)
     if head < HEADS:
         place = q_ptr + (row * HEADS + head) * (2 * HALF) + dims
         tl.store(place, first)

@@ -56,9 +56,12 @@ class SlotBuffers:
         return StreamState(self.lm_hidden[slots], self.res_hidden[slots], self.last_patch[slots])
 
     def store(self, slots: Tensor, state: StreamState) -> None:
-        self.lm_hidden[slots] = state.lm_hidden
-        self.res_hidden[slots] = state.res_hidden
+        self.store_hidden(slots, state.lm_hidden, state.res_hidden)
         self.last_patch[slots] = state.last_patch
+
+    def store_hidden(self, slots: Tensor, lm_hidden: Tensor, res_hidden: Tensor) -> None:
+        self.lm_hidden[slots] = lm_hidden
+        self.res_hidden[slots] = res_hidden
 
     def advance(self, slots: Tensor) -> None:
         self.position[slots] += 1

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.model.kv_cache import KvCache
-from voxcpm_core.model.voxcpm import StreamState, VoxCPMModel
+from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.noise import NoiseSource
 from voxcpm_core.vae import VaeDecoder
@@ -78,7 +78,7 @@ class DecodeStep:
             page_size=self._cache.page_size,
         )
         output = self.model.advance(patches, self._cache, context)
-        buffers.store(slots, StreamState(output.lm_hidden, output.res_hidden, patches))
+        buffers.store_hidden(slots, output.lm_hidden, output.res_hidden)
         buffers.advance(slots)
         if beside is not None and main is not None:
             main.wait_stream(beside)

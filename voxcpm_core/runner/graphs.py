@@ -7,13 +7,14 @@ streams with other numbers of Euler steps share the second.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import torch
 from torch import Tensor
 
 from voxcpm_core.runner.decode import DecodeStep, StepOutputs
+from voxcpm_core.runner.replay import Replay
 
 
 def batch_sizes(max_running: int) -> list[int]:
@@ -21,23 +22,6 @@ def batch_sizes(max_running: int) -> list[int]:
     fine = chain((1, 2, 4), range(6, 17, 2), range(18, 33, 2), range(36, 65, 4), range(72, 129, 8))
     sizes = [size for size in chain(fine, range(144, max_running + 16, 16)) if size < max_running]
     return [*sizes, max_running]
-
-
-class Replay:
-    """A captured run of `work`, and what it returned, which each launch overwrites."""
-
-    def __init__(self, work: Callable[[], StepOutputs | None], pool: tuple[int, int]) -> None:
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            work()  # compiles and loads what it needs
-        torch.cuda.current_stream().wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
-            self.outputs = work()
-
-    def launch(self) -> None:
-        self._graph.replay()
 
 
 class SlotNumbers:
@@ -71,8 +55,8 @@ class GraphStepper:
         self._sizes = batch_sizes(max_running)
         self._solving = SlotNumbers(max_running, nobody, device)
         self._finishing = SlotNumbers(max_running, nobody, device)
-        self._solves: dict[tuple[int, int], Replay] = {}
-        self._finishes: dict[int, Replay] = {}
+        self._solves: dict[tuple[int, int], Replay[None]] = {}
+        self._finishes: dict[int, Replay[StepOutputs]] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self._beside = torch.cuda.Stream(device)
 
@@ -93,21 +77,20 @@ class GraphStepper:
         replay = self._finish(size)
         self._finishing.set(slots, size)
         replay.launch()
-        assert replay.outputs is not None
         patches, stop, audio = (output[: len(slots)] for output in replay.outputs)
         return StepOutputs(patches, stop, audio)
 
     def _size(self, num_rows: int) -> int:
         return self._sizes[bisect_left(self._sizes, num_rows)]
 
-    def _solve(self, size: int, num_steps: int) -> Replay:
+    def _solve(self, size: int, num_steps: int) -> Replay[None]:
         key = size, num_steps
         if key not in self._solves:
             slots = self._solving.nobody(size)
             self._solves[key] = Replay(lambda: self._step.solve(slots, num_steps), self._pool)
         return self._solves[key]
 
-    def _finish(self, size: int) -> Replay:
+    def _finish(self, size: int) -> Replay[StepOutputs]:
         if size not in self._finishes:
             slots = self._finishing.nobody(size)
             self._finishes[size] = Replay(lambda: self._step.finish(slots, None, 0, self._beside), self._pool)

@@ -81,8 +81,8 @@ class Runner:
         rows = tuple(row for row in plan.rows if row.stream not in failed)
         if not rows:
             return InFlight(rows, tuple(failures), None)
-        outputs = self._decode(rows)
         heard = [i for i, row in enumerate(rows) if row.stream.request.wants_audio]
+        outputs = self._decode(rows, heard)
         # A batch may hold the audio of all its rows, or of those alone that are heard.
         places = heard if len(outputs.audio) == len(rows) else range(len(heard))
         place_of = dict(zip(heard, places, strict=True))
@@ -114,7 +114,7 @@ class Runner:
         self.collected_ns = time.monotonic_ns()
         return StepResult(latents.numpy(), audio.numpy(), stops.tolist(), step.audio_rows)
 
-    def _decode(self, rows: tuple[Row, ...]) -> StepOutputs:
+    def _decode(self, rows: tuple[Row, ...], heard: list[int]) -> StepOutputs:
         """One batched solve per number of timesteps, then the rest for all rows at once."""
         groups: dict[int, list[int]] = {}
         for row in rows:
@@ -122,6 +122,5 @@ class Runner:
         for num_steps, slots in groups.items():
             self._stepper.solve(slots, num_steps)
             self.num_dit_calls += self.model.dit.num_evaluations(num_steps)
-        heard = [i for i, row in enumerate(rows) if row.stream.request.wants_audio]
         max_context = max(row.context_length for row in rows)
         return self._stepper.finish([row.slot for row in rows], heard, max_context)

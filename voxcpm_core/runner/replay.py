@@ -1,0 +1,36 @@
+"""Work on the device, recorded as a CUDA graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+
+Results = TypeVar("Results")
+
+
+class Replay(Generic[Results]):
+    """A captured run of `work`, and what it returned, which each launch overwrites, also of others in its pool."""
+
+    def __init__(self, work: Callable[[], Results], pool: Any = None, num_warm_ups: int = 1) -> None:
+        """Runs `work` for real first, which compiles and loads what it needs; it must never wait for the device.
+
+        `pool`: memory shared with other graphs, none of which then runs at the same time; None: its own.
+        """
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(num_warm_ups):
+                work()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool):
+            self.outputs = work()
+
+    @property
+    def pool(self) -> Any:
+        return self._graph.pool()
+
+    def launch(self) -> None:
+        self._graph.replay()
