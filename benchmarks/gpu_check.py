@@ -133,7 +133,7 @@ def check_release(report: Report, generation: str, root: Path) -> None:
         config = EngineConfig(max_running=max(FULL_SIZE_STREAMS), max_model_len=1024, cuda_graphs=cuda_graphs)
         start = time.monotonic()
         harness = Harness(folder, config, device=CUDA)
-        harness.core.runner.capture(SamplingParams().inference_timesteps)
+        harness.core.runner.capture()
         name = f"VoxCPM{generation}, full size, bf16, graphs {cuda_graphs}"
         print(f"     {name}: ready in {time.monotonic() - start:.1f} s, "
               f"{torch.cuda.memory_reserved() / 2**30:.1f} GiB reserved", flush=True)

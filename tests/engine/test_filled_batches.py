@@ -1,58 +1,97 @@
-"""Batches filled up with nobody's slot, as CUDA graphs have them, give what batches of exactly the rows give."""
+"""Batches filled up with nobody's slot, as CUDA graphs have them, give what batches of exactly the rows give.
+
+Also solves in pieces, as graphs of single evaluations run them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable
 
 import numpy as np
+import pytest
 import torch
 
-from tests.engine.harness import Harness
-from voxcpm_core.runner.decode import DecodeStep, StepOutputs
-from voxcpm_core.runner.graphs import batch_sizes
+from tests.engine.harness import CPU, SMALL, Harness
+from tests.engine.requests import tone
+from voxcpm_core.runner import evaluations, graphs, prefill_step
+from voxcpm_core.runner.graph_set import GraphSet, make_graphs
+from voxcpm_core.runner.sizes import PrefillShapes, RunnerSizes, batch_sizes, filled_patches
+from voxcpm_core.runner.transfer import HostCopier
 from voxcpm_core.types import SamplingParams, SpeechRequest
 
+MAX_RUNNING = 5
+SETTINGS = dataclasses.replace(SMALL, max_running=MAX_RUNNING)
 
-class FilledStepper:
-    """What a GraphStepper launches, without the graphs."""
 
-    def __init__(self, step: DecodeStep, nobody: int, size: int) -> None:
-        self._step, self._nobody, self._size = step, nobody, size
+class RunAgain:
+    """A `Replay` for the CPU: it runs the same work on the same memory."""
 
-    def _filled(self, slots: Sequence[int]) -> torch.Tensor:
-        return torch.tensor([*slots, *[self._nobody] * (self._size - len(slots))])
+    def __init__(self, work: Callable[[], None], pool: object = None) -> None:
+        self.launch = work
+        work()
 
-    def solve(self, slots: Sequence[int], num_steps: int) -> None:
-        self._step.solve(self._filled(slots), num_steps)
 
-    def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
-        outputs = self._step.finish(self._filled(slots), None, max_context)
-        return StepOutputs(*(output[: len(slots)] for output in outputs))
+class FreshArena:
+    """New host memory for each step, as the outputs of graphs are overwritten."""
+
+    def take(self, like: list[torch.Tensor]) -> tuple[int, list[torch.Tensor]]:
+        return 0, [torch.empty_like(tensor) for tensor in like]
+
+    def collected(self, slot: int) -> None:
+        """Nobody takes it."""
+
+
+@pytest.fixture
+def graph_set(monkeypatch: pytest.MonkeyPatch) -> Callable[[Harness], GraphSet]:
+    """Gives a harness the graphs of a GPU's engine, run again instead of replayed."""
+    for module in (evaluations, graphs, prefill_step):
+        monkeypatch.setattr(module, "Replay", RunAgain)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+
+    def install(harness: Harness) -> GraphSet:
+        runner, config = harness.core.runner, harness.config
+        sizes = RunnerSizes(
+            MAX_RUNNING, harness.core.memory.num_pages, config.page_size, config.max_model_len, 4, config.max_timesteps
+        )
+        made = make_graphs(runner.decode_step, runner.prefill_step, sizes)
+        runner._stepper, runner._prefill._runner = made.stepper, made.prefill
+        runner._copier = HostCopier(CPU, FreshArena())
+        runner.graphs = made
+        return made
+
+    return install
 
 
 def requests() -> list[SpeechRequest]:
-    """Of different lengths and numbers of Euler steps; one is not heard."""
+    """More than run at once, of different lengths and numbers of Euler steps, of which one is solved whole.
+
+    One is not heard, and two are conditioned by audio.
+    """
+    audio = {1: {"prompt": tone(9000), "prompt_text": "hello"}, 3: {"reference": tone(5000, 0.11)}}
     return [
         SpeechRequest(
             target_text="hello the world"[: 5 + 3 * i],
             params=SamplingParams(seed=i, inference_timesteps=4 + i % 2, min_length=3 + i, max_length=3 + i),
             wants_audio=i != 2,
+            **audio.get(i, {}),
         )
-        for i in range(4)
+        for i in range(MAX_RUNNING + 2)
     ]
 
 
-def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(tiny_checkpoints):
-    folder = tiny_checkpoints["2"]
-    received = []
-    for filled in (False, True):
-        harness = Harness(folder)
-        if filled:
-            runner = harness.core.runner
-            runner._stepper = FilledStepper(runner.decode_step, nobody=harness.config.max_running, size=7)
+def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(tiny_checkpoints, graph_set, monkeypatch):
+    received, shapes = [], []
+    for with_graphs in (False, True):
+        harness = Harness(tiny_checkpoints["2"], SETTINGS)
+        if with_graphs:
+            prefill = graph_set(harness).prefill
+            harness.core.runner.capture()
+            monkeypatch.setattr(prefill, "_graph", lambda shape, of=prefill._graphs: shapes.append(shape) or of[shape])
         streams = [harness.add(request) for request in requests()]
         harness.drain()
         received.append(streams)
+    assert shapes[0].rows > 1, "newcomers are prefilled together"
     for exact, padded in zip(*received, strict=True):
         assert exact.finish_reason == padded.finish_reason
         np.testing.assert_allclose(padded.latents, exact.latents, atol=1e-5)
@@ -60,6 +99,30 @@ def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(tiny_checkpo
             assert padded.patches[0].audio is None
         else:
             np.testing.assert_allclose(padded.audio, exact.audio, atol=1e-5)
+
+
+def test_every_newcomer_is_in_one_batch_that_holds_it():
+    rng = np.random.default_rng(0)
+    for max_positions, max_running in ((20, 1), (256, 3), (1024, 16), (4096, 64)):
+        shapes = PrefillShapes(max_positions, max_running)
+        lengths = [int(length) for length in rng.integers(1, max_positions + 1, size=max_running)]
+        batches = shapes.batches(lengths)
+        assert sorted(index for batch in batches for index in batch.members) == list(range(max_running))
+        for members, shape, has_graph in batches:
+            assert shape.positions <= max_positions
+            assert shape.positions >= max(lengths[index] for index in members)
+            assert has_graph == (shape in shapes.all)
+            assert len(members) <= shape.rows <= len(members) * 4 / 3
+    assert shapes.shortest_eager == 1280
+    assert PrefillShapes(1000, 1).shortest_eager is None
+
+
+def test_the_patches_of_a_prefix_take_few_sizes():
+    counts = PrefillShapes(1000, 1).patch_counts()
+    for num_patches in range(1, 1000):
+        size = filled_patches(num_patches)
+        assert size in counts
+        assert num_patches <= size < max(9, 2 * num_patches)
 
 
 def test_few_rows_are_filled_up():

@@ -13,7 +13,7 @@ from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.checkpoint.read import read_tensors
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.model.kv_cache import KvCache
-from voxcpm_core.model.voxcpm import Prefix, StreamState, VoxCPMModel
+from voxcpm_core.model.voxcpm import AUDIO_ROW, StreamState, VoxCPMModel
 
 PAGE_SIZE, NUM_PAGES = 8, 64
 
@@ -37,7 +37,7 @@ def roll_out(model: VoxCPMModel, run: OfficialRun, num_steps: int, cfg: float, t
     """Make as many patches as the official run did. Teacher-forced: the official patches are fed back."""
     cache = KvCache(model.config, NUM_PAGES, PAGE_SIZE, model.device, model.dtype)
     pages = torch.arange(NUM_PAGES - 1, -1, -1).unsqueeze(0)
-    state = model.prefill(_prefix(model, run), cache, _context(pages, 0, len(run.prefill_ids)))
+    state = _prefill(model, run, cache, pages)
     mu, latents, stop_logits = [], [], []
     for index, noise in enumerate(run.noise.transpose(1, 2).to(model.dtype)):
         mu.append(model.conditioning(state.lm_hidden, state.res_hidden))
@@ -51,14 +51,19 @@ def roll_out(model: VoxCPMModel, run: OfficialRun, num_steps: int, cfg: float, t
     return Rollout(*(torch.cat(tensors).float() for tensors in (mu, latents, stop_logits)))
 
 
-def _prefix(model: VoxCPMModel, run: OfficialRun) -> Prefix:
+def _prefill(model: VoxCPMModel, run: OfficialRun, cache: KvCache, pages: Tensor) -> StreamState:
+    token_ids = run.prefill_ids.to(torch.int64).masked_fill(run.audio_mask.bool(), AUDIO_ROW).unsqueeze(0)
     positions = run.audio_mask.nonzero().flatten()
-    return Prefix(
-        token_ids=run.prefill_ids.to(torch.int64).unsqueeze(0),
-        patches=run.prefill_features[positions].to(model.dtype),
-        patch_positions=positions,
-        ends_with_audio=bool(run.audio_mask[-1]),
-    )
+    patches = run.prefill_features[positions].to(model.dtype)
+    audio = torch.zeros(1, token_ids.shape[1], model.config.base_lm.hidden_size, dtype=model.dtype)
+    last_patch = torch.zeros(1, model.config.patch_size, model.config.feat_dim, dtype=model.dtype)
+    if len(patches):
+        audio[0, positions] = model.local_encoder(patches)
+    if run.audio_mask[-1]:
+        last_patch = patches[-1:]
+    last = torch.tensor([token_ids.shape[1] - 1])
+    output = model.prefill(token_ids, audio, last, cache, _context(pages, 0, token_ids.shape[1]))
+    return StreamState(output.lm_hidden, output.res_hidden, last_patch)
 
 
 def _context(pages: Tensor, start: int, length: int) -> PagedContext:

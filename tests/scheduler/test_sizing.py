@@ -9,20 +9,21 @@ GIB = 2**30
 WORKSPACE = WORKSPACE_MIB * MIB
 
 
-def test_a_share_of_the_whole_device_pays_for_weights_workspace_and_pages():
-    assert free_kv_bytes(80 * GIB, 74 * GIB, 5 * GIB, 0.5) == 35 * GIB - WORKSPACE
-    assert free_kv_bytes(80 * GIB, 74 * GIB, 5 * GIB, 0.25) == 15 * GIB - WORKSPACE
+def test_a_share_of_the_whole_device_pays_for_weights_graphs_workspace_and_pages():
+    assert free_kv_bytes(80 * GIB, 74 * GIB, 5 * GIB, 0, 0.5) == 35 * GIB - WORKSPACE
+    assert free_kv_bytes(80 * GIB, 74 * GIB, 5 * GIB, 0, 0.25) == 15 * GIB - WORKSPACE
+    assert free_kv_bytes(80 * GIB, 74 * GIB, 5 * GIB, 3 * GIB, 0.5) == 32 * GIB - WORKSPACE
 
 
 def test_what_others_hold_is_left_to_them():
-    assert free_kv_bytes(80 * GIB, 10 * GIB, 5 * GIB, 0.9) == 10 * GIB - WORKSPACE
+    assert free_kv_bytes(80 * GIB, 10 * GIB, 5 * GIB, 2 * GIB, 0.9) == 8 * GIB - WORKSPACE
 
 
 def test_two_engines_share_a_device():
     """The second sees what the first took, and still gets its own half."""
-    first = 5 * GIB + free_kv_bytes(80 * GIB, 75 * GIB, 5 * GIB, 0.45) + WORKSPACE
+    first = 5 * GIB + free_kv_bytes(80 * GIB, 75 * GIB, 5 * GIB, 0, 0.45) + WORKSPACE
     assert first == 36 * GIB
-    assert free_kv_bytes(80 * GIB, 80 * GIB - first - 5 * GIB, 5 * GIB, 0.45) == 31 * GIB - WORKSPACE
+    assert free_kv_bytes(80 * GIB, 80 * GIB - first - 5 * GIB, 5 * GIB, 0, 0.45) == 31 * GIB - WORKSPACE
 
 
 @pytest.mark.parametrize(

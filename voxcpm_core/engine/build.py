@@ -14,21 +14,21 @@ from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.dtypes import TORCH_DTYPES
 from voxcpm_core.engine.core import EngineCore
+from voxcpm_core.engine.memory import plan_memory
 from voxcpm_core.engine.warm_up import warm_up
 from voxcpm_core.errors import ConfigError, shown
 from voxcpm_core.kernels.kernel_set import TORCH_KERNELS, triton_kernels
-from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner import Runner
 from voxcpm_core.runner.noise import NoiseSource
+from voxcpm_core.runner.runner import slot_state_bytes
+from voxcpm_core.runner.sizes import RunnerSizes
 from voxcpm_core.runner.transfer import HostArena
-from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool, pages_for
-from voxcpm_core.scheduler.sizing import check_share, free_kv_bytes, num_kv_pages
+from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool
+from voxcpm_core.types import SamplingParams
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
 log = logging.getLogger(__name__)
-
-CPU_KV_CACHE_MIB = 1024
 
 
 def build_warm_core(
@@ -61,17 +61,27 @@ def build_core(
     vae_tensors = read_vae_tensors(folder, model_config)
     encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)
     decoder = VaeDecoder.from_tensors(model_config.vae, vae_tensors, device)
-    num_pages = _num_pages(config, model_config, device, dtype)
-    log.info("engine on %s, %s, %d KV pages of %d positions", device, dtype, num_pages, config.page_size)
-    runner = Runner(
-        model, encoder, decoder, num_slots=config.max_running, num_pages=num_pages, page_size=config.page_size,
-        max_positions=num_positions, kernels=kernels, use_graphs=use_graphs, noise=noise, arena=arena,
-    )
+    sizes = RunnerSizes(
+        num_slots=config.max_running, num_pages=0, page_size=config.page_size, max_positions=num_positions,
+        num_steps=SamplingParams().inference_timesteps, max_steps=config.max_timesteps,
+    )  # fmt: skip
+
+    def make_runner(num_pages: int) -> Runner:
+        return Runner(
+            model, encoder, decoder, sizes._replace(num_pages=num_pages), kernels=kernels, use_graphs=use_graphs,
+            noise=noise, arena=arena,
+        )
+
+    state_bytes = slot_state_bytes(model_config, sizes, decoder.state_size, dtype)
+    memory = plan_memory(config, model_config, device, dtype, state_bytes, make_runner)
+    log.info("engine on %s, %s, %d KV pages of %d positions", device, dtype, memory.num_pages, config.page_size)
+    log.info("memory: %s", memory)
+    runner = make_runner(memory.num_pages)
     scheduler = Scheduler(
-        SlotPool(config.max_running), PagePool(num_pages, config.page_size), config.max_prefill_tokens
+        SlotPool(config.max_running), PagePool(memory.num_pages, config.page_size), config.max_prefill_tokens
     )
     run_ahead = config.run_ahead == "on" or (config.run_ahead == "auto" and device.type == "cuda")
-    return EngineCore(scheduler, runner, config.max_running, run_ahead)
+    return EngineCore(scheduler, runner, config.max_running, run_ahead, memory)
 
 
 def _device(name: str) -> torch.device:
@@ -92,19 +102,3 @@ def _device(name: str) -> torch.device:
 
 def _dtype(config: EngineConfig, model: ModelConfig, device: torch.device) -> torch.dtype:
     return TORCH_DTYPES[config.dtype or (model.dtype if device.type == "cuda" else "float32")]
-
-
-def _num_pages(config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:
-    """As many pages as the memory allows: at least two full-length requests, at most all slots full."""
-    page_bytes = KvCache.page_bytes(model, config.page_size, dtype)
-    pages_per_request = pages_for(config.num_positions(model), config.page_size)
-    if config.kv_cache_mib:
-        budget = config.kv_cache_mib * 2**20
-    elif device.type == "cuda":
-        free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-        share = config.gpu_memory_utilization
-        budget = free_kv_bytes(total_bytes, free_bytes, torch.cuda.memory_allocated(device), share)
-        check_share(budget, page_bytes, pages_per_request, share)
-    else:
-        budget = CPU_KV_CACHE_MIB * 2**20
-    return num_kv_pages(budget, page_bytes, pages_per_request, config.max_running)

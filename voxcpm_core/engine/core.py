@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from voxcpm_core.engine.memory import MemoryPlan
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.faults import internal_error
 from voxcpm_core.runner import InFlight, Runner, StepResult
@@ -34,9 +35,12 @@ class EngineCore:
     waits for the host; without, the two alternate. The results are the same.
     """
 
-    def __init__(self, scheduler: Scheduler, runner: Runner, max_running: int, run_ahead: bool) -> None:
+    def __init__(
+        self, scheduler: Scheduler, runner: Runner, max_running: int, run_ahead: bool, memory: MemoryPlan
+    ) -> None:
         self._scheduler = scheduler
         self.runner = runner
+        self.memory = memory
         self._max_running = max_running
         self._max_in_flight = 1 if run_ahead else 0
         self._in_flight: deque[InFlight] = deque()

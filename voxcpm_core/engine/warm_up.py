@@ -28,7 +28,7 @@ def warm_up(core: EngineCore, model: ModelConfig, config: EngineConfig, tokenize
             core.add(-1 - index, prepare(request, model, config, tokenizer, lambda: 0))
         except RequestError as error:
             raise ConfigError(f"the settings admit no request: {error}") from None
-    core.runner.capture(SamplingParams().inference_timesteps)
+    core.runner.capture()
     while core.has_work:
         core.step()
         for event in core.take_events():
@@ -37,6 +37,6 @@ def warm_up(core: EngineCore, model: ModelConfig, config: EngineConfig, tokenize
 
 
 def _modes(model: ModelConfig) -> list[dict[str, Any]]:
-    silence = Condition(waveform=np.zeros(model.encoder_samples_per_patch, dtype=np.float32))
+    silence = Condition(waveform=np.zeros(model.context_patches * model.encoder_samples_per_patch, dtype=np.float32))
     modes: list[dict[str, Any]] = [{}, {"prompt": silence, "prompt_text": "warm"}]
     return [*modes, {"reference": silence}] if model.supports_reference else modes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,13 @@ from voxcpm_core.model.transformer import LocalAttention, Transformer
 from voxcpm_core.model.weights import WeightSource
 
 PREFIX = "feat_decoder.estimator"
+
+
+class Given(NamedTuple):
+    """Conditions of a patch. Guidance runs as one batch: rows 0..B-1 with mu, B..2B-1 with mu = 0."""
+
+    mu: Tensor  # [2B, mu_size]
+    cond: Tensor  # [2B, P, hidden]
 
 
 class LocalDiT:
@@ -49,14 +58,19 @@ class LocalDiT:
         cfg_value: float32 [B]. Returns [B, P, C]. One step returns the noise itself.
         """
         schedule, time_tokens = self.schedule(num_steps)
-        x = noise
-        # Guidance runs both halves as one batch: rows 0..B-1 with mu, B..2B-1 with mu = 0.
-        mu = torch.cat((mu, torch.zeros_like(mu)))
-        cond = self._cond_proj(previous_patch).repeat(2, 1, 1)  # [2B, P, hidden]
+        x, given = noise, self.given(mu, previous_patch)
         for evaluation, token in zip(schedule, time_tokens, strict=True):
-            velocity = self._velocity(x, mu, token, cond)
-            x = self._ops.guided_step(x, velocity, cfg_value, evaluation.step)
+            x = self.evaluate(x, given, cfg_value, token, evaluation.step)
         return x
+
+    def given(self, mu: Tensor, previous_patch: Tensor) -> Given:
+        """What all evaluations of a patch share. mu: [B, mu_size]; previous_patch: [B, P, C]."""
+        return Given(torch.cat((mu, torch.zeros_like(mu))), self._cond_proj(previous_patch).repeat(2, 1, 1))
+
+    def evaluate(self, x: Tensor, given: Given, cfg_value: Tensor, time_token: Tensor, step: Tensor) -> Tensor:
+        """One Euler step. x: [B, P, C]; cfg_value: float32 [B]; time_token: [hidden]; step: []. Returns [B, P, C]."""
+        velocity = self._velocity(x, given.mu, time_token, given.cond)
+        return self._ops.guided_step(x, velocity, cfg_value, step)
 
     def _velocity(self, x: Tensor, mu: Tensor, time_token: Tensor, cond: Tensor) -> Tensor:
         """x: [B, P, C]; mu: [2B, mu_size]; time_token: [hidden]; cond: [2B, P, hidden] -> [2B, P, C]."""

@@ -15,6 +15,14 @@ from voxcpm_core.model.transformer import Transformer
 from voxcpm_core.model.weights import Linear, WeightSource
 
 
+class Text(NamedTuple):
+    """What of a prefill is text, and where each sequence ends; what follows its end is there to fill it up."""
+
+    embedded: Tensor  # [B, T, hidden], read in text rows
+    is_audio: Tensor  # bool [B, T]
+    last: Tensor  # int64 [B], the last row of each sequence
+
+
 class LmOutput(NamedTuple):
     """State of the last row of each sequence, which conditions the next patch."""
 
@@ -44,22 +52,22 @@ class LanguageModel:
         return embedded if self._embed_scale == 1.0 else embedded * self._embed_scale
 
     def __call__(
-        self, text: Tensor | None, audio: Tensor, is_audio: Tensor | None, cache: KvCache, context: PagedContext
+        self, text: Text | None, audio: Tensor, cache: KvCache, context: PagedContext
     ) -> LmOutput:
         """Run new rows through both models.
 
-        audio: [B, T, hidden], acoustic embeddings, zero in text rows; text: [B, T, hidden], read in text rows;
-        is_audio: bool [B, T]. Without text and is_audio every row is audio, as in decoding.
+        audio: [B, T, hidden], acoustic embeddings, zero in text rows. Without text T is 1 and the row audio, as in
+        decoding.
         """
-        if text is None or is_audio is None:
+        if text is None:
             hidden = self.quantize(self.base(audio, cache.base(context)))
         else:
-            mask = is_audio.unsqueeze(-1)
-            hidden = self.base(torch.where(mask, audio, text), cache.base(context))
+            mask = text.is_audio.unsqueeze(-1)
+            hidden = self.base(torch.where(mask, audio, text.embedded), cache.base(context))
             hidden = torch.where(mask, self.quantize(hidden), hidden)  # text rows bypass the bottleneck
         fused = hidden + audio if self._fusion is None else self._fusion(torch.cat((hidden, audio), dim=-1))
         residual = self.residual(fused, cache.residual(context))
-        lm_hidden, res_hidden = hidden[:, -1], residual[:, -1]
+        lm_hidden, res_hidden = (_last(rows, text) for rows in (hidden, residual))
         return LmOutput(lm_hidden, res_hidden, self.stop_logits(lm_hidden).argmax(dim=-1) == 1)
 
     def quantize(self, hidden: Tensor) -> Tensor:
@@ -70,3 +78,11 @@ class LanguageModel:
     def stop_logits(self, lm_hidden: Tensor) -> Tensor:
         """[B, hidden] -> [B, 2]; argmax 1 means that the patch conditioned by `lm_hidden` is the last."""
         return self._stop_head(F.silu(self._stop_proj(lm_hidden)))
+
+
+def _last(rows: Tensor, text: Text | None) -> Tensor:
+    """[B, T, hidden] -> [B, hidden]."""
+    if text is None:
+        return rows[:, -1]
+    at = text.last.view(-1, 1, 1).expand(-1, 1, rows.shape[-1])
+    return rows.gather(1, at).squeeze(1)

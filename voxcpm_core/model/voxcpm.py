@@ -13,18 +13,11 @@ from voxcpm_core.kernels.layer_ops import LayerOps
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.model.dit import LocalDiT
 from voxcpm_core.model.kv_cache import KvCache
-from voxcpm_core.model.language_model import LanguageModel, LmOutput
+from voxcpm_core.model.language_model import LanguageModel, LmOutput, Text
 from voxcpm_core.model.local_encoder import LocalEncoder
 from voxcpm_core.model.weights import WeightSource
 
-
-class Prefix(NamedTuple):
-    """What one request's generation starts from, as device tensors."""
-
-    token_ids: Tensor  # int64 [1, S], 0 where audio
-    patches: Tensor  # [N, P, C] in model dtype, reference before prompt
-    patch_positions: Tensor  # int64 [N], the rows of the patches
-    ends_with_audio: bool  # the last row is a prompt patch, which conditions patch 0
+AUDIO_ROW = -1  # in the place of a token id
 
 
 class StreamState(NamedTuple):
@@ -55,20 +48,17 @@ class VoxCPMModel:
         """Build from checkpoint tensors; `num_positions` bounds the LM positions of one request."""
         return cls(config, WeightSource(tensors, device, dtype, ops), num_positions)
 
-    def prefill(self, prefix: Prefix, cache: KvCache, context: PagedContext) -> StreamState:
-        """Run one request's whole prefix; returns the state (one row) that conditions patch 0."""
-        text = self.language_model.embed_text(prefix.token_ids)
-        is_audio = torch.zeros(prefix.token_ids.shape, dtype=torch.bool, device=self.device)
-        audio = torch.zeros_like(text)
-        if prefix.patches.shape[0]:
-            is_audio[:, prefix.patch_positions] = True
-            audio[0, prefix.patch_positions] = self.local_encoder(prefix.patches)
-        output = self.language_model(text, audio, is_audio, cache, context)
-        if prefix.ends_with_audio:
-            last_patch = prefix.patches[-1:]
-        else:
-            last_patch = text.new_zeros(1, self.config.patch_size, self.config.feat_dim)
-        return StreamState(output.lm_hidden, output.res_hidden, last_patch)
+    def prefill(
+        self, token_ids: Tensor, audio: Tensor, last: Tensor, cache: KvCache, context: PagedContext
+    ) -> LmOutput:
+        """Run the whole prefixes of some requests; returns what conditions their patches 0.
+
+        token_ids: int64 [B, T], AUDIO_ROW where a patch stands; audio: [B, T, hidden], the local encoder's embeddings
+        there and zero elsewhere; last: int64 [B], the row in which each prefix ends: what follows fills it up.
+        """
+        is_audio = token_ids == AUDIO_ROW
+        text = Text(self.language_model.embed_text(token_ids.clamp(min=0)), is_audio, last)
+        return self.language_model(text, audio, cache, context)
 
     def conditioning(self, lm_hidden: Tensor, res_hidden: Tensor) -> Tensor:
         """mu of the DiT: [B, hidden] twice -> [B, mu_size]."""
@@ -83,4 +73,4 @@ class VoxCPMModel:
     def advance(self, patch: Tensor, cache: KvCache, context: PagedContext) -> LmOutput:
         """Feed a patch [B, P, C] back through local encoder and language models."""
         embedded = self.local_encoder(patch).unsqueeze(1)  # [B, 1, hidden]
-        return self.language_model(None, embedded, None, cache, context)
+        return self.language_model(None, embedded, cache, context)

@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.model.dit import Given
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.noise import NoiseSource
+from voxcpm_core.runner.upload import upload
 from voxcpm_core.vae import VaeDecoder
 
 
@@ -51,14 +54,36 @@ class DecodeStep:
         self._buffers = buffers
         self._cache = cache
 
+    @property
+    def most_context(self) -> int:
+        """Positions that any request may hold."""
+        return self._buffers.page_table.shape[1] * self._cache.page_size
+
     def solve(self, slots: Tensor, num_steps: int) -> None:
         """slots: int64 [B]."""
+        buffers = self._buffers
+        state, noise = buffers.state(slots), self._noise(slots)
+        buffers.last_patch[slots] = self.model.generate_patch(state, noise, buffers.cfg_value[slots], num_steps)
+
+    def begin(self, slots: Tensor) -> Given:
+        """Solving in pieces: each slot's last patch becomes the noise that its next one starts from."""
+        state = self._buffers.state(slots)
+        given = self.model.dit.given(self.model.conditioning(state.lm_hidden, state.res_hidden), state.last_patch)
+        self._buffers.last_patch[slots] = self._noise(slots)
+        return given
+
+    def evaluate(self, slots: Tensor, given: Given, time_token: Tensor, step: Tensor) -> None:
+        """After `begin`: one Euler step. time_token: [hidden]; step: []."""
+        buffers = self._buffers
+        patches, cfg_values = buffers.last_patch[slots], buffers.cfg_value[slots]
+        buffers.last_patch[slots] = self.model.dit.evaluate(patches, given, cfg_values, time_token, step)
+
+    def _noise(self, slots: Tensor) -> Tensor:
+        """[B, P, C], scaled by the temperature."""
         config, buffers = self.model.config, self._buffers
         seeds, indices = buffers.seed[slots], buffers.patch_index[slots]
         noise = self.noise(seeds, indices, config.patch_size, config.feat_dim).to(self.model.dtype)
-        noise = (noise * buffers.temperature[slots].view(-1, 1, 1)).to(self.model.dtype)
-        state, cfg_value = buffers.state(slots), buffers.cfg_value[slots]
-        buffers.last_patch[slots] = self.model.generate_patch(state, noise, cfg_value, num_steps)
+        return (noise * buffers.temperature[slots].view(-1, 1, 1)).to(self.model.dtype)
 
     def finish(
         self, slots: Tensor, heard: Tensor | None, max_context: int, beside: torch.cuda.Stream | None = None
@@ -100,8 +125,11 @@ class EagerStepper:
         self._device = step.model.device
 
     def solve(self, slots: Sequence[int], num_steps: int) -> None:
-        self._step.solve(torch.tensor(slots, device=self._device), num_steps)
+        self._step.solve(self._upload(slots), num_steps)
 
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
-        rows = None if len(heard) == len(slots) else torch.tensor(heard, dtype=torch.int64, device=self._device)
-        return self._step.finish(torch.tensor(slots, device=self._device), rows, max_context)
+        rows = None if len(heard) == len(slots) else self._upload(heard)
+        return self._step.finish(self._upload(slots), rows, max_context)
+
+    def _upload(self, numbers: Sequence[int]) -> Tensor:
+        return upload(np.array(numbers, np.int64), self._device)

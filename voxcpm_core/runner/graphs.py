@@ -8,90 +8,93 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import chain
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from voxcpm_core.runner.decode import DecodeStep, StepOutputs
+from voxcpm_core.runner.evaluations import EvaluationGraphs
 from voxcpm_core.runner.replay import Replay
+from voxcpm_core.runner.sizes import batch_sizes
+from voxcpm_core.runner.slot_numbers import SlotNumbers
 
-
-def batch_sizes(max_running: int) -> list[int]:
-    """The sizes that batches are filled up to: fine enough that filling up costs little at any number of streams."""
-    fine = chain((1, 2, 4), range(6, 17, 2), range(18, 33, 2), range(36, 65, 4), range(72, 129, 8))
-    sizes = [size for size in chain(fine, range(144, max_running + 16, 16)) if size < max_running]
-    return [*sizes, max_running]
-
-
-class SlotNumbers:
-    """The slots of a batch on the device; sent again only when they are others."""
-
-    def __init__(self, max_size: int, nobody: int, device: torch.device) -> None:
-        self._nobody = nobody
-        self._dev = torch.full((max_size,), nobody, device=device)  # int64
-        self._now: list[int] = [nobody] * max_size
-
-    def nobody(self, size: int) -> Tensor:
-        """The static tensor of a batch of that size, of nobody's slot alone: a capture runs for real. # int64 [size]"""
-        self.set((), size)
-        return self._dev[:size]
-
-    def set(self, slots: Sequence[int], size: int) -> None:
-        wanted = [*slots, *[self._nobody] * (size - len(slots))]
-        if self._now[:size] != wanted:
-            self._now[:size] = wanted
-            # torch keeps pinned memory until the copy from it is done.
-            self._dev[:size].copy_(torch.tensor(wanted, pin_memory=True), non_blocking=True)
+MIN_STEPS = 2  # of which one is evaluated
 
 
 class GraphStepper:
-    """Graphs of all batch sizes, captured by `capture` or when they are first needed."""
+    """Graphs of all batch sizes. One number of Euler steps has solves that are one launch, the others one for each."""
 
-    def __init__(self, step: DecodeStep, max_running: int, nobody: int) -> None:
-        """`nobody`: the number of the slot that fills batches up."""
-        device = step.model.device
+    def __init__(
+        self, step: DecodeStep, max_running: int, num_steps: int, max_steps: int, nobody: int, pool: Any
+    ) -> None:
+        """`num_steps`: Euler steps of a patch whose solve is one launch; `max_steps`: the most that one may take.
+
+        `nobody`: the number of the slot that fills batches up; `pool`: memory shared with graphs that never run at the
+        same time.
+        """
+        config, device = step.model.config, step.model.device
+        self.sizes = batch_sizes(max_running)
         self._step = step
-        self._sizes = batch_sizes(max_running)
         self._solving = SlotNumbers(max_running, nobody, device)
         self._finishing = SlotNumbers(max_running, nobody, device)
-        self._solves: dict[tuple[int, int], Replay[None]] = {}
-        self._finishes: dict[int, Replay[StepOutputs]] = {}
-        self._pool = torch.cuda.graph_pool_handle()
-        self._beside = torch.cuda.Stream(device)
+        self._num_steps = num_steps
+        self._solves: dict[int, Replay[None]] = {}
+        self._evaluations = EvaluationGraphs(step, self._solving, max_running, max_steps, pool)
+        self._finishes: dict[int, Replay[None]] = {}
+        self._pool = pool
+        self._beside = torch.cuda.Stream(device) if device.type == "cuda" else None
+        # Outside the pool, where the next solve would overwrite them while they are copied to the host.
+        self._outputs = StepOutputs(
+            torch.zeros(max_running, config.patch_size, config.feat_dim, device=device),
+            torch.zeros(max_running, dtype=torch.bool, device=device),
+            torch.zeros(max_running, config.samples_per_patch, device=device),
+        )
 
-    def capture(self, num_steps: int) -> None:
-        """All sizes with that number of Euler steps, the largest first: the smaller ones then fit into its memory."""
-        for size in reversed(self._sizes):
-            self._solve(size, num_steps)
-            self._finish(size)
+    def capture(self, size: int) -> None:
+        """All graphs of a size, each launched once on nobody: the first launch of a graph takes longer than others."""
+        replays = self._whole(size), self._finish(size)
+        self._evaluations.capture(size)
+        for slots in (self._solving, self._finishing):
+            slots.set((), size)
+        for replay in replays:
+            replay.launch()
+        self._evaluations.solve(size, MIN_STEPS)
 
     def solve(self, slots: Sequence[int], num_steps: int) -> None:
         size = self._size(len(slots))
-        replay = self._solve(size, num_steps)
-        self._solving.set(slots, size)
-        replay.launch()
+        if num_steps == self._num_steps:
+            replay = self._whole(size)
+            self._solving.set(slots, size)
+            replay.launch()
+        else:
+            self._evaluations.capture(size)
+            self._solving.set(slots, size)
+            self._evaluations.solve(size, num_steps)
 
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
         size = self._size(len(slots))
         replay = self._finish(size)
         self._finishing.set(slots, size)
         replay.launch()
-        patches, stop, audio = (output[: len(slots)] for output in replay.outputs)
-        return StepOutputs(patches, stop, audio)
+        return StepOutputs(*(output[: len(slots)] for output in self._outputs))
 
     def _size(self, num_rows: int) -> int:
-        return self._sizes[bisect_left(self._sizes, num_rows)]
+        return self.sizes[bisect_left(self.sizes, num_rows)]
 
-    def _solve(self, size: int, num_steps: int) -> Replay[None]:
-        key = size, num_steps
-        if key not in self._solves:
+    def _whole(self, size: int) -> Replay[None]:
+        if size not in self._solves:
             slots = self._solving.nobody(size)
-            self._solves[key] = Replay(lambda: self._step.solve(slots, num_steps), self._pool)
-        return self._solves[key]
+            self._solves[size] = Replay(lambda: self._step.solve(slots, self._num_steps), self._pool)
+        return self._solves[size]
 
-    def _finish(self, size: int) -> Replay[StepOutputs]:
+    def _finish(self, size: int) -> Replay[None]:
         if size not in self._finishes:
             slots = self._finishing.nobody(size)
-            self._finishes[size] = Replay(lambda: self._step.finish(slots, None, 0, self._beside), self._pool)
+
+            def work() -> None:
+                made = self._step.finish(slots, None, self._step.most_context, self._beside)
+                for output, static in zip(made, self._outputs, strict=True):
+                    static[:size].copy_(output)
+
+            self._finishes[size] = Replay(work, self._pool)
         return self._finishes[size]

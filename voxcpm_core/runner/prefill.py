@@ -2,74 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
-from voxcpm_core.config import ModelConfig
-from voxcpm_core.kernels.paged_attention import PagedContext
-from voxcpm_core.model.kv_cache import KvCache
-from voxcpm_core.model.voxcpm import Prefix, VoxCPMModel
+from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
+from voxcpm_core.runner.prefill_step import PrefillRunner, Prefix
+from voxcpm_core.runner.upload import upload
 from voxcpm_core.scheduler import Stream
 from voxcpm_core.text.layout import prefill_layout
-from voxcpm_core.types import PAD_SIDES, Condition, EngineRequest, PadSide
+from voxcpm_core.types import PAD_SIDES, Condition, PadSide
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
+
+Failures = list[tuple[Stream, Exception]]
 
 
 class Prefiller:
-    """Runs one request's prefix and leaves its state in its slot."""
+    """Runs the prefixes of newcomers and leaves their state in their slots."""
 
     def __init__(
-        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, buffers: SlotBuffers, cache: KvCache
+        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, buffers: SlotBuffers, runner: PrefillRunner
     ) -> None:
-        self._config: ModelConfig = model.config
         self._model = model
         self._encoder = encoder
         self._decoder = decoder
         self._buffers = buffers
-        self._cache = cache
+        self._runner = runner
 
-    def __call__(self, stream: Stream) -> None:
-        request = stream.request
+    def __call__(self, streams: Iterable[Stream]) -> Failures:
+        """Those whose prefill raised, and what. Any fault inside a prefill is that of its own batch."""
+        failures: Failures = []
+        prefixes: list[Prefix] = []
+        for stream in streams:
+            try:
+                prefixes.append(self._prefix(stream))
+            except Exception as error:
+                failures.append((stream, error))
+        for batch in self._runner.batches([len(prefix.layout.ids) for prefix in prefixes]):
+            members = [prefixes[index] for index in batch.members]
+            try:
+                slots = self._runner.run(members, batch)
+                for row, prefix in enumerate(members):
+                    self._continue_prompt(prefix, slots[row : row + 1])
+            except Exception as error:
+                failures += [(prefix.stream, error) for prefix in members]
+        return failures
+
+    def _prefix(self, stream: Stream) -> Prefix:
+        request, model = stream.request, self._model
         reference = self._latents(request.reference, PAD_SIDES["reference"])
         prompt = self._latents(request.prompt, PAD_SIDES["prompt"])
-        context = PagedContext(
-            page_table=self._buffers.page_table[stream.slot : stream.slot + 1],
-            positions=torch.arange(request.num_prefill, device=self._model.device).unsqueeze(0),
-            max_context=request.num_prefill,
-            page_size=self._cache.page_size,
-        )
-        self._buffers.join(stream)
-        prefix = self._prefix(request, reference, prompt)
-        state = self._model.prefill(prefix, self._cache, context)
-        slot = torch.tensor([stream.slot], device=self._model.device)
-        self._buffers.store(slot, state)
-        if request.wants_audio and prefix.ends_with_audio:
-            # As in the official offline decode, which fills up with the reference when the prompt is short.
-            self._warm_decoder(slot, prefix.patches[-self._config.context_patches :])
+        patches = torch.cat((reference, prompt))  # [n, P, C]
+        layout = prefill_layout(request.token_ids, len(prompt), len(reference))
+        hidden_size = model.config.base_lm.hidden_size
+        embedded = self._runner.embed(patches) if len(patches) else patches.new_zeros(0, hidden_size)
+        return Prefix(stream, layout, patches, embedded)
 
     def _latents(self, condition: Condition | None, pad: PadSide) -> Tensor:
         """Patches [N, P, C] in model dtype; a waveform is padded on the side that its role asks for."""
-        device, dtype, patch_size = self._model.device, self._model.dtype, self._config.patch_size
+        device, dtype, config = self._model.device, self._model.dtype, self._model.config
         if condition is None:
-            return torch.zeros(0, patch_size, self._config.feat_dim, device=device, dtype=dtype)
+            return torch.zeros(0, config.patch_size, config.feat_dim, device=device, dtype=dtype)
         if condition.latents is not None:
-            latents = torch.from_numpy(condition.latents).to(device)
-            return latents.unflatten(0, (-1, patch_size)).to(dtype)
-        waveform = torch.from_numpy(condition.waveform).to(device)
-        return self._encoder.encode_patches(waveform, patch_size, pad).to(dtype)
+            return upload(condition.latents, device).unflatten(0, (-1, config.patch_size)).to(dtype)
+        assert condition.waveform is not None
+        return self._encoder.encode_patches(upload(condition.waveform, device), config.patch_size, pad).to(dtype)
 
-    def _prefix(self, request: EngineRequest, reference: Tensor, prompt: Tensor) -> Prefix:
-        layout = prefill_layout(request.token_ids, prompt.shape[0], reference.shape[0])
-        device = self._model.device
-        return Prefix(
-            token_ids=torch.from_numpy(layout.ids).unsqueeze(0).to(device),
-            patches=torch.cat((reference, prompt)),
-            patch_positions=torch.tensor([*layout.reference, *layout.prompt], dtype=torch.int64, device=device),
-            ends_with_audio=prompt.shape[0] > 0,
-        )
+    def _continue_prompt(self, prefix: Prefix, slot: Tensor) -> None:
+        """The prompt's last patch conditions the first of the speech, and its last ones warm the decoder.
 
-    def _warm_decoder(self, slot: Tensor, patches: Tensor) -> None:
-        """Decode patches [n, P, C] from a cold start and keep the state; their samples are dropped."""
-        latents = patches.float().flatten(0, 1).t().unsqueeze(0)  # [1, C, frames]
-        self._decoder.decode_slots(latents, self._buffers.vae_state, slot)
+        slot: int64 [1]. The decoder starts as in the official offline decode, which fills up with the reference when
+        the prompt is short; the samples are dropped.
+        """
+        if not len(prefix.layout.prompt):
+            return
+        stream, patches = prefix.stream, prefix.patches
+        self._buffers.last_patch[stream.slot] = patches[-1]
+        if stream.request.wants_audio:
+            latents = patches[-self._model.config.context_patches :].float().flatten(0, 1).t()  # [C, frames]
+            self._decoder.decode_slots(latents.unsqueeze(0), self._buffers.vae_state, slot)

@@ -13,11 +13,14 @@ from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.decode import DecodeStep, EagerStepper, StepOutputs, Stepper
-from voxcpm_core.runner.graphs import GraphStepper
+from voxcpm_core.runner.graph_set import GraphSet, make_graphs
 from voxcpm_core.runner.noise import CounterNoise, NoiseSource
 from voxcpm_core.runner.prefill import Prefiller
-from voxcpm_core.runner.transfer import HostArena, HostCopy
-from voxcpm_core.scheduler import Row, StepPlan, Stream, pages_for
+from voxcpm_core.runner.prefill_step import EagerPrefill, PrefillRunner, PrefillStep
+from voxcpm_core.runner.sizes import RunnerSizes
+from voxcpm_core.runner.transfer import HostArena, HostCopier, HostCopy
+from voxcpm_core.runner.upload import upload
+from voxcpm_core.scheduler import Row, StepPlan, Stream
 from voxcpm_core.types import FloatArray, PadSide
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
@@ -46,37 +49,35 @@ class Runner:
     """Holds model, caches and slot state of one device."""
 
     def __init__(
-        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, *, num_slots: int, num_pages: int,
-        page_size: int, max_positions: int, kernels: KernelSet, use_graphs: bool = False,
-        noise: NoiseSource | None = None, arena: HostArena | None = None,
+        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, sizes: RunnerSizes, *,
+        kernels: KernelSet, use_graphs: bool = False, noise: NoiseSource | None = None, arena: HostArena | None = None,
     ) -> None:
         """`noise`: None is counter noise, as in serving."""
         self.config: ModelConfig = model.config
         self.model = model
         self._encoder = encoder
-        self._arena = arena
         self.collected_ns = 0  # CLOCK_MONOTONIC, when the latest step's outputs were on the host
         self.num_dit_calls = 0  # velocity evaluations; a batch of any size is one
         # One page and one slot more than are given out: they fill batches up, and belong to nobody.
-        self._cache = KvCache(model.config, num_pages + 1, page_size, model.device, model.dtype)
-        max_pages = pages_for(max_positions, page_size)
-        buffers = SlotBuffers(
-            model.config, num_slots + 1, max_pages, num_pages, decoder.state_size, model.device, model.dtype
-        )
-        self._prefill = Prefiller(model, encoder, decoder, buffers, self._cache)
-        self.decode_step = DecodeStep(model, decoder, buffers, self._cache, noise or CounterNoise(kernels.normal))
-        self._graphs = GraphStepper(self.decode_step, num_slots, nobody=num_slots) if use_graphs else None
-        self._stepper: Stepper = self._graphs or EagerStepper(self.decode_step)
+        cache = KvCache(model.config, sizes.num_pages + 1, sizes.page_size, model.device, model.dtype)
+        layout = sizes.row_layout
+        buffers = SlotBuffers(model.config, layout, decoder.state_size, model.device, model.dtype)
+        self.decode_step = DecodeStep(model, decoder, buffers, cache, noise or CounterNoise(kernels.normal))
+        self.prefill_step = PrefillStep(model, buffers, cache)
+        self.graphs: GraphSet | None = None
+        stepper: Stepper = EagerStepper(self.decode_step)
+        prefill: PrefillRunner = EagerPrefill(self.prefill_step, layout)
+        if use_graphs:
+            self.graphs = make_graphs(self.decode_step, self.prefill_step, sizes)
+            stepper, prefill = self.graphs.stepper, self.graphs.prefill
+        self._stepper = stepper
+        self._prefill = Prefiller(model, encoder, decoder, buffers, prefill)
+        self._copier = HostCopier(model.device, arena)
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> InFlight:
         """Enqueue a step's work. A newcomer whose prefill raises is left out; a raising decode is the caller's."""
-        failures = []
-        for stream in plan.prefills:
-            try:
-                self._prefill(stream)
-            except Exception as error:  # any fault inside one prefill is that request's own
-                failures.append((stream, error))
+        failures = self._prefill(plan.prefills)
         failed = {stream for stream, _ in failures}
         rows = tuple(row for row in plan.rows if row.stream not in failed)
         if not rows:
@@ -87,18 +88,19 @@ class Runner:
         places = heard if len(outputs.audio) == len(rows) else range(len(heard))
         place_of = dict(zip(heard, places, strict=True))
         audio_rows = tuple(place_of.get(i) for i in range(len(rows)))
-        return InFlight(rows, tuple(failures), HostCopy([*outputs], self._arena), audio_rows)
+        return InFlight(rows, tuple(failures), self._copier.send([*outputs]), audio_rows)
 
     @torch.inference_mode()
-    def capture(self, num_steps: int) -> None:
-        """Record the graphs of batches with that number of Euler steps, if there are to be graphs."""
-        if self._graphs is not None:
-            self._graphs.capture(num_steps)
+    def capture(self) -> None:
+        """Record all graphs, if there are to be graphs."""
+        if self.graphs is not None:
+            self.graphs.capture()
+            self.require_device()
 
     @torch.inference_mode()
     def encode(self, waveform: FloatArray, pad: PadSide) -> FloatArray:
         """Latents [frames, feat_dim] of mono audio [samples], padded on one side to a whole patch."""
-        dev_waveform = torch.from_numpy(waveform).to(self.model.device)
+        dev_waveform = upload(waveform, self.model.device)
         patches = self._encoder.encode_patches(dev_waveform, self.config.patch_size, pad)  # [N, P, C]
         return patches.flatten(0, 1).float().cpu().numpy()
 
@@ -123,4 +125,10 @@ class Runner:
             self._stepper.solve(slots, num_steps)
             self.num_dit_calls += self.model.dit.num_evaluations(num_steps)
         max_context = max(row.context_length for row in rows)
+        self._copier.hold()
         return self._stepper.finish([row.slot for row in rows], heard, max_context)
+
+
+def slot_state_bytes(config: ModelConfig, sizes: RunnerSizes, vae_state_size: int, dtype: torch.dtype) -> int:
+    """What a runner's slots take on its device."""
+    return SlotBuffers(config, sizes.row_layout, vae_state_size, torch.device("meta"), dtype).num_bytes

@@ -1,4 +1,4 @@
-"""Device-to-host copies of step outputs: pinned memory and an event on CUDA, nothing at all on the CPU."""
+"""Device-to-host copies of step outputs: beside the next step's work on CUDA, nothing at all on the CPU."""
 
 from __future__ import annotations
 
@@ -20,32 +20,70 @@ class HostArena(Protocol):
         ...
 
 
-class HostCopy:
-    """Tensors on their way to the host, into `arena` where there is one. `wait` blocks until they are there."""
+class HostCopier:
+    """Sends the outputs of steps to the host, into `arena` where there is one.
 
-    def __init__(self, tensors: list[Tensor], arena: HostArena | None = None) -> None:
-        self._event: torch.cuda.Event | None = None
+    On CUDA a stream of its own copies, so that the next step starts at once. Whoever overwrites what was sent calls
+    `hold` before.
+    """
+
+    def __init__(self, device: torch.device, arena: HostArena | None = None) -> None:
+        self._device = device
         self._arena = arena
-        on_cuda = tensors[0].device.type == "cuda"
-        if arena is not None:
-            self._slot, self._tensors = arena.take(tensors)
-        elif on_cuda:
-            # torch caches pinned blocks, so this allocates only until every size has been seen twice.
-            self._tensors = [torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in tensors]
-        else:
-            self._tensors = tensors
-            return
-        for host, dev in zip(self._tensors, tensors, strict=True):
-            host.copy_(dev, non_blocking=True)
-        if on_cuda:
-            self._event = torch.cuda.Event()
-            self._event.record(torch.cuda.current_stream(tensors[0].device))
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._latest: torch.cuda.Event | None = None
+
+    def send(self, tensors: list[Tensor]) -> HostCopy:
+        """Begin to copy what the current stream makes of `tensors`."""
+        slot, hosts = self._take(tensors)
+        if self._stream is None:
+            if self._arena is not None:
+                _copy(hosts, tensors)
+            return HostCopy(hosts, [], None, self._arena, slot)
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            _copy(hosts, tensors)
+        self._latest = self._stream.record_event()
+        return HostCopy(hosts, tensors, self._latest, self._arena, slot)
+
+    def hold(self) -> None:
+        """Let the current stream's further work wait for the copies under way; the host does not wait."""
+        if self._latest is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._latest)
+
+    def _take(self, tensors: list[Tensor]) -> tuple[int, list[Tensor]]:
+        if self._arena is not None:
+            return self._arena.take(tensors)
+        if self._stream is None:
+            return 0, tensors
+        # torch caches pinned blocks, so this allocates only until every size has been seen twice.
+        return 0, [torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in tensors]
+
+
+class HostCopy:
+    """Tensors on their way to the host. `wait` blocks until they are there."""
+
+    def __init__(
+        self, hosts: list[Tensor], sources: list[Tensor], done: torch.cuda.Event | None, arena: HostArena | None,
+        slot: int,
+    ) -> None:
+        self._hosts = hosts
+        self._sources = sources  # kept: torch would give their memory away without regard to the copying stream
+        self._done = done
+        self._arena = arena
+        self._slot = slot
 
     def wait(self) -> list[Tensor]:
         try:
-            if self._event is not None:
-                self._event.synchronize()
-            return self._tensors
+            if self._done is not None:
+                self._done.synchronize()
+            return self._hosts
         finally:
+            self._sources = []
             if self._arena is not None:
                 self._arena.collected(self._slot)
+
+
+def _copy(hosts: list[Tensor], tensors: list[Tensor]) -> None:
+    for host, dev in zip(hosts, tensors, strict=True):
+        host.copy_(dev, non_blocking=True)

@@ -8,13 +8,16 @@ MIB = 2**20
 WORKSPACE_MIB = 1024  # CUDA's own context, and the intermediate results of a step and of a prefill
 
 
-def free_kv_bytes(total_bytes: int, free_bytes: int, weight_bytes: int, utilization: float) -> int:
+def free_kv_bytes(
+    total_bytes: int, free_bytes: int, weight_bytes: int, planned_bytes: int, utilization: float
+) -> int:
     """What is left for KV pages of a GPU's memory once the weights are loaded; may be negative.
 
-    The engine takes `utilization` of the whole, weights and workspace included, and never what others hold.
+    The engine takes `utilization` of the whole, with its weights, workspace and what is planned besides (state and
+    graphs), and never what others hold.
     """
     own_share = int(total_bytes * utilization) - weight_bytes
-    return min(own_share, free_bytes) - WORKSPACE_MIB * MIB
+    return min(own_share, free_bytes) - planned_bytes - WORKSPACE_MIB * MIB
 
 
 def num_kv_pages(budget_bytes: int, page_bytes: int, pages_per_request: int, max_running: int) -> int:
@@ -28,7 +31,7 @@ def check_share(budget_bytes: int, page_bytes: int, pages_per_request: int, util
     least_bytes = 2 * pages_per_request * page_bytes
     if budget_bytes < least_bytes:
         raise ConfigError(
-            f"gpu_memory_utilization: {utilization:g} leaves {max(0, budget_bytes) // MIB} MiB for KV pages beside the "
-            f"weights, and two requests of max_model_len take {-(-least_bytes // MIB)}; raise it, free memory of the "
-            "device, or lower max_model_len"
+            f"gpu_memory_utilization: {utilization:g} leaves {max(0, budget_bytes) // MIB} MiB for KV pages beside "
+            f"weights and graphs, and two requests of max_model_len take {-(-least_bytes // MIB)}; raise it, free "
+            "memory of the device, or lower max_model_len"
         )
