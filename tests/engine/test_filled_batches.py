@@ -14,9 +14,9 @@ import torch
 
 from tests.engine.harness import CPU, SMALL, Harness
 from tests.engine.requests import tone
-from voxcpm_core.runner import evaluations, graphs, prefill_step
+from voxcpm_core.runner import evaluations, graphs, prefill_graphs
 from voxcpm_core.runner.graph_set import GraphSet, make_graphs
-from voxcpm_core.runner.sizes import PrefillShapes, RunnerSizes, batch_sizes, filled_patches
+from voxcpm_core.runner.sizes import PrefillShapes, RunnerSizes, batch_sizes
 from voxcpm_core.runner.transfer import HostCopier
 from voxcpm_core.types import SamplingParams, SpeechRequest
 
@@ -45,8 +45,9 @@ class FreshArena:
 @pytest.fixture
 def graph_set(monkeypatch: pytest.MonkeyPatch) -> Callable[[Harness], GraphSet]:
     """Gives a harness the graphs of a GPU's engine, run again instead of replayed."""
-    for module in (evaluations, graphs, prefill_step):
+    for module in (evaluations, graphs, prefill_graphs):
         monkeypatch.setattr(module, "Replay", RunAgain)
+    monkeypatch.setattr(prefill_graphs, "PATCH_COUNTS", (8, 64))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
 
     def install(harness: Harness) -> GraphSet:
@@ -115,14 +116,6 @@ def test_every_newcomer_is_in_one_batch_that_holds_it():
             assert len(members) <= shape.rows <= len(members) * 4 / 3
     assert shapes.shortest_eager == 1280
     assert PrefillShapes(1000, 1).shortest_eager is None
-
-
-def test_the_patches_of_a_prefix_take_few_sizes():
-    counts = PrefillShapes(1000, 1).patch_counts()
-    for num_patches in range(1, 1000):
-        size = filled_patches(num_patches)
-        assert size in counts
-        assert num_patches <= size < max(9, 2 * num_patches)
 
 
 def test_few_rows_are_filled_up():

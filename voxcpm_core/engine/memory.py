@@ -28,7 +28,7 @@ class MemoryPlan:
 
     weight_bytes: int
     state_bytes: int  # of the streams' slots, the VAE decoder's above all
-    graph_bytes: int  # CUDA graphs, with what they read and write
+    graph_bytes: int  # CUDA graphs, with what they read and write; 0 where kv_cache_mib decides and nobody asks
     num_pages: int
     page_bytes: int
 
@@ -52,14 +52,14 @@ def plan_memory(
     page_bytes = KvCache.page_bytes(model, config.page_size, dtype)
     pages_per_request = pages_for(config.num_positions(model), config.page_size)
     weight_bytes = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-    graph_bytes = _graph_bytes(make_trial) - state_bytes if config.cuda_graphs == "on" and weight_bytes else 0
-    graph_bytes = max(0, graph_bytes)
+    graph_bytes = 0
     if config.kv_cache_mib:
         budget_bytes = config.kv_cache_mib * MIB
     elif device.type == "cuda":
+        if config.cuda_graphs == "on":
+            graph_bytes = max(0, _bytes_beside_pages(make_trial) - state_bytes)
         free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-        share = config.gpu_memory_utilization
-        planned_bytes = state_bytes + graph_bytes
+        share, planned_bytes = config.gpu_memory_utilization, state_bytes + graph_bytes
         budget_bytes = free_kv_bytes(total_bytes, free_bytes, weight_bytes, planned_bytes, share)
         check_share(budget_bytes, page_bytes, pages_per_request, share)
     else:
@@ -69,7 +69,7 @@ def plan_memory(
 
 
 @torch.inference_mode()
-def _graph_bytes(make_trial: Callable[[int], Runner]) -> int:
+def _bytes_beside_pages(make_trial: Callable[[int], Runner]) -> int:
     """All that a runner takes beside its pages, as far as it is seen in the graphs of the largest batches."""
     torch.cuda.empty_cache()
     before = torch.cuda.memory_reserved()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from typing import NamedTuple
 
 import torch
 
 from voxcpm_core.runner.decode import DecodeStep
 from voxcpm_core.runner.graphs import GraphStepper
-from voxcpm_core.runner.prefill_step import PrefillGraphs, PrefillStep
+from voxcpm_core.runner.prefill_graphs import PrefillGraphs
+from voxcpm_core.runner.prefill_step import PrefillStep
 from voxcpm_core.runner.sizes import PrefillShape, PrefillShapes, RunnerSizes
 
 
@@ -21,10 +23,15 @@ class GraphSet:
 
     def capture(self) -> None:
         """The largest first: the smaller ones then fit into its memory."""
-        for shape in reversed(self.prefill.shapes.all):
-            self.prefill.capture(shape)
-        for size in reversed(self.stepper.sizes):
-            self.stepper.capture(size)
+        gc.collect()
+        gc.freeze()  # torch collects garbage before each capture, of which there are a hundred
+        try:
+            for shape in sorted(self.prefill.shapes.all, key=_num_cells, reverse=True):
+                self.prefill.capture(shape)
+            for size in reversed(self.stepper.sizes):
+                self.stepper.capture(size)
+        finally:
+            gc.unfreeze()
         self.prefill.warm_up()
 
     def driver_bytes(self) -> int:

@@ -19,7 +19,7 @@ Ids = npt.NDArray[np.int64]
 
 
 class Newcomers(NamedTuple):
-    """N newcomers on the device, their prefixes filled up to T positions; views of one tensor but for the floats."""
+    """N newcomers on the device, their prefixes filled up to T positions."""
 
     slots: Tensor  # int64 [N]
     num_prefill: Tensor  # int64 [N], positions of each prefix
@@ -63,7 +63,7 @@ class RowLayout:
         floats = rows[:, _CFG : _TEMPERATURE + 1].view(torch.float64).float()
         start = _NUM_FIELDS + self.max_pages
         return Newcomers(
-            slots=rows[:, _SLOT],
+            slots=rows[:, _SLOT].contiguous(),
             num_prefill=rows[:, _NUM_PREFILL],
             seeds=rows[:, _SEED],
             cfg_values=floats[:, 0],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,9 +44,9 @@ class Prefiller:
         for batch in self._runner.batches([len(prefix.layout.ids) for prefix in prefixes]):
             members = [prefixes[index] for index in batch.members]
             try:
-                slots = self._runner.run(members, batch)
-                for row, prefix in enumerate(members):
-                    self._continue_prompt(prefix, slots[row : row + 1])
+                self._runner.run(members, batch)
+                for prefix in members:
+                    self._continue_prompt(prefix)
             except Exception as error:
                 failures += [(prefix.stream, error) for prefix in members]
         return failures
@@ -70,11 +71,11 @@ class Prefiller:
         assert condition.waveform is not None
         return self._encoder.encode_patches(upload(condition.waveform, device), config.patch_size, pad).to(dtype)
 
-    def _continue_prompt(self, prefix: Prefix, slot: Tensor) -> None:
+    def _continue_prompt(self, prefix: Prefix) -> None:
         """The prompt's last patch conditions the first of the speech, and its last ones warm the decoder.
 
-        slot: int64 [1]. The decoder starts as in the official offline decode, which fills up with the reference when
-        the prompt is short; the samples are dropped.
+        The decoder starts as in the official offline decode, which fills up with the reference when the prompt is
+        short; the samples are dropped.
         """
         if not len(prefix.layout.prompt):
             return
@@ -82,4 +83,5 @@ class Prefiller:
         self._buffers.last_patch[stream.slot] = patches[-1]
         if stream.request.wants_audio:
             latents = patches[-self._model.config.context_patches :].float().flatten(0, 1).t()  # [C, frames]
+            slot = upload(np.array([stream.slot]), latents.device)
             self._decoder.decode_slots(latents.unsqueeze(0), self._buffers.vae_state, slot)

@@ -13,8 +13,7 @@ from voxcpm_core.scheduler import pages_for
 PREFILL_POSITIONS = (32, 64, 128, 256, 512, 1024)
 MAX_PREFILL_CELLS = 1024  # of a batch; more would compute longer than it takes to read the weights once more
 EAGER_STEP = 256  # positions of longer prefixes are filled up to a multiple: kernels are compiled by divisibility
-
-MIN_PATCHES = 8  # that the local encoder embeds at once
+PATCH_COUNTS = (8, 16, 32, 64, 128, 256, 512)  # that the local encoder embeds at once
 
 
 class RunnerSizes(NamedTuple):
@@ -77,13 +76,6 @@ class PrefillShapes:
         following = self._eager_positions(self._positions[-1] + 1)
         return following if following > self._positions[-1] else None
 
-    def patch_counts(self) -> list[int]:
-        """All that the patches of a prefix may be filled up to."""
-        counts = [MIN_PATCHES]
-        while counts[-1] < self._max_positions:
-            counts.append(counts[-1] * 2)
-        return counts
-
     def batches(self, lengths: Sequence[int]) -> list[PrefillBatch]:
         """Share out newcomers with prefixes of so many positions."""
         members: dict[int, list[int]] = {}
@@ -104,11 +96,6 @@ class PrefillShapes:
 
     def _eager_positions(self, length: int) -> int:
         return min(-(-length // EAGER_STEP) * EAGER_STEP, self._max_positions)
-
-
-def filled_patches(num_patches: int) -> int:
-    """How many patches a prefix's own are filled up to."""
-    return max(MIN_PATCHES, 1 << (num_patches - 1).bit_length())
 
 
 def _row_counts(positions: int, max_running: int) -> list[int]:
