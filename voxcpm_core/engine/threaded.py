@@ -37,6 +37,11 @@ class ThreadedEngine:
         self._loop = EngineLoop(core, self._fanout.deliver)
 
     @property
+    def core(self) -> EngineCore:
+        """Its thread's alone while requests run."""
+        return self._loop.core
+
+    @property
     def is_ready(self) -> bool:
         return self._loop.is_running
 
@@ -57,7 +62,7 @@ class ThreadedEngine:
         return self._loop.encode(waveform, pad)
 
     def stats(self) -> EngineStats:
-        return self._loop.core.stats()
+        return self.core.stats()
 
     def close(self) -> None:
         """End all streams with NOT_READY and stop the thread."""

@@ -51,36 +51,36 @@ class DecodeStep:
         self.model = model
         self.noise = noise
         self._decoder = decoder
-        self._buffers = buffers
+        self.buffers = buffers
         self._cache = cache
 
     @property
     def most_context(self) -> int:
         """Positions that any request may hold."""
-        return self._buffers.page_table.shape[1] * self._cache.page_size
+        return self.buffers.page_table.shape[1] * self._cache.page_size
 
     def solve(self, slots: Tensor, num_steps: int) -> None:
         """slots: int64 [B]."""
-        buffers = self._buffers
+        buffers = self.buffers
         state, noise = buffers.state(slots), self._noise(slots)
         buffers.last_patch[slots] = self.model.generate_patch(state, noise, buffers.cfg_value[slots], num_steps)
 
     def begin(self, slots: Tensor) -> Given:
         """Solving in pieces: each slot's last patch becomes the noise that its next one starts from."""
-        state = self._buffers.state(slots)
+        state = self.buffers.state(slots)
         given = self.model.dit.given(self.model.conditioning(state.lm_hidden, state.res_hidden), state.last_patch)
-        self._buffers.last_patch[slots] = self._noise(slots)
+        self.buffers.last_patch[slots] = self._noise(slots)
         return given
 
     def evaluate(self, slots: Tensor, given: Given, time_token: Tensor, step: Tensor) -> None:
         """After `begin`: one Euler step. time_token: [hidden]; step: []."""
-        buffers = self._buffers
+        buffers = self.buffers
         patches, cfg_values = buffers.last_patch[slots], buffers.cfg_value[slots]
         buffers.last_patch[slots] = self.model.dit.evaluate(patches, given, cfg_values, time_token, step)
 
     def _noise(self, slots: Tensor) -> Tensor:
         """[B, P, C], scaled by the temperature."""
-        config, buffers = self.model.config, self._buffers
+        config, buffers = self.model.config, self.buffers
         seeds, indices = buffers.seed[slots], buffers.patch_index[slots]
         noise = self.noise(seeds, indices, config.patch_size, config.feat_dim).to(self.model.dtype)
         return (noise * buffers.temperature[slots].view(-1, 1, 1)).to(self.model.dtype)
@@ -89,13 +89,28 @@ class DecodeStep:
         self, slots: Tensor, heard: Tensor | None, max_context: int, beside: torch.cuda.Stream | None = None
     ) -> StepOutputs:
         """slots: int64 [B]; heard: int64 [A], rows, None for all; `beside`: where the VAE runs at the same time."""
-        buffers = self._buffers
-        patches = buffers.last_patch[slots]
+        patches = self.buffers.last_patch[slots]
         main = None if beside is None else torch.cuda.current_stream()
         if beside is not None and main is not None:
             beside.wait_stream(main)
         with torch.cuda.stream(beside) if beside is not None else nullcontext():
-            audio = self._audio(slots, patches, heard)
+            audio = self.decode_audio(slots, patches, heard)
+        stop = self.feed_back(slots, patches, max_context)
+        if beside is not None and main is not None:
+            main.wait_stream(beside)
+        return StepOutputs(patches.float(), stop, audio)
+
+    def decode_audio(self, slots: Tensor, patches: Tensor, heard: Tensor | None = None) -> Tensor:
+        """patches: [B, P, C]; heard as in `finish`. # float32 [A, samples_per_patch]"""
+        if heard is not None:
+            slots, patches = slots[heard], patches[heard]
+        if not len(slots):
+            return torch.zeros(0, self.model.config.samples_per_patch, device=slots.device)
+        return self._decoder.decode_slots(patches.float().transpose(1, 2), self.buffers.vae_state, slots)
+
+    def feed_back(self, slots: Tensor, patches: Tensor, max_context: int) -> Tensor:
+        """Local encoder and language models take the patches in [B, P, C]; the slots advance. # bool [B]: stop"""
+        buffers = self.buffers
         context = PagedContext(
             page_table=buffers.page_table[slots],
             positions=buffers.position[slots].unsqueeze(1),
@@ -105,16 +120,7 @@ class DecodeStep:
         output = self.model.advance(patches, self._cache, context)
         buffers.store_hidden(slots, output.lm_hidden, output.res_hidden)
         buffers.advance(slots)
-        if beside is not None and main is not None:
-            main.wait_stream(beside)
-        return StepOutputs(patches.float(), output.stop, audio)
-
-    def _audio(self, slots: Tensor, patches: Tensor, heard: Tensor | None) -> Tensor:
-        if heard is not None:
-            slots, patches = slots[heard], patches[heard]
-        if not len(slots):
-            return torch.zeros(0, self.model.config.samples_per_patch, device=slots.device)
-        return self._decoder.decode_slots(patches.float().transpose(1, 2), self._buffers.vae_state, slots)
+        return output.stop
 
 
 class EagerStepper:

@@ -41,7 +41,7 @@ class GraphStepper:
         self._solves: dict[int, Replay[None]] = {}
         self._evaluations = EvaluationGraphs(step, self._solving, max_running, max_steps, pool)
         self._finishes: dict[int, Replay[None]] = {}
-        self._pool = pool
+        self.pool = pool
         self._beside = torch.cuda.Stream(device) if device.type == "cuda" else None
         # Outside the pool, where the next solve would overwrite them while they are copied to the host.
         self._outputs = StepOutputs(
@@ -84,7 +84,7 @@ class GraphStepper:
     def _whole(self, size: int) -> Replay[None]:
         if size not in self._solves:
             slots = self._solving.nobody(size)
-            self._solves[size] = Replay(lambda: self._step.solve(slots, self._num_steps), self._pool)
+            self._solves[size] = Replay(lambda: self._step.solve(slots, self._num_steps), self.pool)
         return self._solves[size]
 
     def _finish(self, size: int) -> Replay[None]:
@@ -96,5 +96,5 @@ class GraphStepper:
                 for output, static in zip(made, self._outputs, strict=True):
                     static[:size].copy_(output)
 
-            self._finishes[size] = Replay(work, self._pool)
+            self._finishes[size] = Replay(work, self.pool)
         return self._finishes[size]

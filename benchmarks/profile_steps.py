@@ -1,0 +1,107 @@
+"""Whether the GPU ever waits for the host: running steps, timed from both sides."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from tests.engine.harness import Harness
+
+
+class TimedSteps:
+    """Wraps a runner: when a step's work begins and ends on the GPU, and how long the host takes for it."""
+
+    def __init__(self, runner: Any) -> None:
+        self._launch, self._collect, self._runner = runner.launch, runner.collect, runner
+        self.spans: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self.host_ms: list[float] = []  # to launch
+        self.wait_ms: list[float] = []  # for the outputs
+
+    def __enter__(self) -> TimedSteps:
+        self._runner.launch, self._runner.collect = self.launch, self.collect
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self._runner.launch, self._runner.collect  # the class's own again
+
+    def collect(self, step: Any) -> Any:
+        start_s = time.perf_counter()
+        result = self._collect(step)
+        self.wait_ms.append(1e3 * (time.perf_counter() - start_s))
+        return result
+
+    def launch(self, plan: Any) -> Any:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        start_s = time.perf_counter()
+        launched = self._launch(plan)
+        self.host_ms.append(1e3 * (time.perf_counter() - start_s))
+        end.record()
+        self.spans.append((start, end))
+        return launched
+
+    def idle_share(self) -> float:
+        """Of the time from the first launch to the last: nothing was launched that had not been done."""
+        torch.cuda.synchronize()
+        gaps_ms = [max(0.0, end.elapsed_time(start)) for (_, end), (start, _) in itertools.pairwise(self.spans)]
+        return sum(gaps_ms) / self.spans[0][0].elapsed_time(self.spans[-1][1])
+
+
+def profile_steps(harness: Harness, num_steps: int) -> dict[str, float]:
+    """Of a harness whose streams run and go on running."""
+    with TimedSteps(harness.core.runner) as timed:
+        steps_ms = []
+        for _ in range(num_steps):
+            start_s = time.perf_counter()
+            harness.step()
+            steps_ms.append(1e3 * (time.perf_counter() - start_s))
+        idle_share = timed.idle_share()
+    found = {
+        "steps": num_steps,
+        "step_ms": statistics.median(steps_ms),
+        "step_max_ms": max(steps_ms),
+        "launch_host_ms": statistics.median(timed.host_ms),
+        "host_ms": statistics.median(np.subtract(steps_ms, timed.wait_ms[-num_steps:])),
+        "idle_share": idle_share,
+    }
+    return found | _waits(harness, num_steps)
+
+
+def _waits(harness: Harness, num_steps: int) -> dict[str, float]:
+    """How often a step waits for an event, and for anything else, by the profiler; and how busy that saw the GPU."""
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(num_steps):
+            harness.step()
+    events = profiler.profiler.kineto_results.events()
+    waits = [event.name() for event in events if "Synchronize" in event.name()]
+    of_events = sum(name.startswith("cudaEventSynchronize") for name in waits)
+    # The end of the profile itself waits once for the device.
+    others = len(waits) - of_events - sum(name.startswith("cudaDeviceSynchronize") for name in waits[-2:])
+    spans = sorted(
+        (event.start_ns(), event.start_ns() + event.duration_ns())
+        for event in events
+        if event.device_type() == torch.autograd.DeviceType.CUDA
+    )
+    return {
+        "event_waits_per_step": of_events / num_steps,
+        "other_waits": others,
+        "profiled_busy_share": _covered_share(spans),
+    }
+
+
+def _covered_share(spans: list[tuple[int, int]]) -> float:
+    """Of the time from the first start to the last end."""
+    if not spans:
+        return float("nan")
+    covered_ns, reached_ns = 0, spans[0][0]
+    for start_ns, end_ns in spans:
+        covered_ns += max(0, end_ns - max(start_ns, reached_ns))
+        reached_ns = max(reached_ns, end_ns)
+    return covered_ns / (reached_ns - spans[0][0])
