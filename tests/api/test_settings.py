@@ -38,7 +38,7 @@ def test_arguments_become_settings_of_the_engine():
 def test_what_other_libraries_would_pass():
     assert settings(devices=[]).devices == ("cuda:0",)
     assert settings(dtype=torch.bfloat16).engine.dtype == "bfloat16"
-    assert settings(enforce_eager=True) == settings()
+    assert settings(enforce_eager=True).engine.cuda_graphs == "off"
     assert pool_settings(Path("some/folder"), **DEFAULTS).engine.model == "some/folder"
 
 
@@ -47,6 +47,7 @@ def test_what_other_libraries_would_pass():
     [
         ({"lora_config": object()}, "lora_config: adapters are not supported yet"),
         ({"enforce_eager": 1}, "enforce_eager: expected True or False, got 1"),
+        ({"enforce_eager": True, "settings": {"cuda_graphs": "on"}}, "enforce_eager: True contradicts"),
         ({"inference_timesteps": 1}, "inference_timesteps: expected an integer >= 2, got 1"),
         ({"inference_timesteps": 20, "settings": {"max_timesteps": 12}}, "at most max_timesteps, 12, got 20"),
         ({"max_num_seqs": 0}, "max_num_seqs: expected an integer >= 1, got 0"),

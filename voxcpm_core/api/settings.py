@@ -49,6 +49,10 @@ def pool_settings(
         raise ConfigError(f"model: expected a folder, a Hugging Face id or 'demo', got {shown(model)}")
     num_timesteps = _integer("inference_timesteps", inference_timesteps, minimum=2)
     values: dict[str, Any] = _other_settings(settings)
+    if enforce_eager:
+        if values.get("cuda_graphs", "off") != "off":
+            raise ConfigError("enforce_eager: True contradicts cuda_graphs 'on'; leave one of them out")
+        values["cuda_graphs"] = "off"
     values.setdefault("max_timesteps", max(EngineConfig().max_timesteps, num_timesteps))
     if num_timesteps > values["max_timesteps"]:
         limit = values["max_timesteps"]

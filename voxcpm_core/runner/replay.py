@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -18,14 +19,14 @@ class Replay(Generic[Results]):
 
         `pool`: memory shared with other graphs, none of which then runs at the same time; None: its own.
         """
-        stream = torch.cuda.Stream()
+        stream = _stream_of(torch.cuda.current_device())
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(num_warm_ups):
                 work()
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph, pool=pool):
+        with torch.cuda.graph(self._graph, pool=pool, stream=stream):
             self.outputs = work()
 
     @property
@@ -34,3 +35,9 @@ class Replay(Generic[Results]):
 
     def launch(self) -> None:
         self._graph.replay()
+
+
+@cache
+def _stream_of(device: int) -> torch.cuda.Stream:
+    """Where all work of a device is recorded, so that the workspace torch keeps for each stream is there once."""
+    return torch.cuda.Stream(device)

@@ -1,0 +1,52 @@
+"""Joins and leaves while others run, on a CUDA device: part of `gpu_check`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.engine.harness import SMALL, Harness, Received
+from tests.engine.requests import crowd
+from voxcpm_core.types import SpeechRequest
+
+CROWD_SIZE = 16
+STEPS_BETWEEN = 2
+
+Check = Callable[[str, float, float], None]  # name, value, limit
+
+
+def check_joins(check: Check, name: str, folder: Path, reference: bool) -> None:
+    """No launch of a step may wait for the device; only collecting one does."""
+    harness = Harness(folder, dataclasses.replace(SMALL, cuda_graphs="on"), device=torch.device("cuda"))
+    runner = harness.core.runner
+    runner.capture()
+    requests = crowd(CROWD_SIZE, reference)
+    expected = _run(harness, requests)  # what is made once, such as pinned memory, is made here
+    launch = runner.launch
+
+    def strict_launch(plan: Any) -> Any:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            return launch(plan)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    runner.launch = strict_launch
+    again = _run(harness, requests)
+    check(f"{name} streams hurt by a launch that waits", sum(one.error_code is not None for one in again), 0)
+    lengths = [(len(one.patches), len(other.patches)) for one, other in zip(expected, again, strict=True)]
+    check(f"{name} streams of another length", sum(one != other for one, other in lengths), 0)
+
+
+def _run(harness: Harness, requests: list[SpeechRequest]) -> list[Received]:
+    received = []
+    for request in requests:
+        received.append(harness.add(request))
+        for _ in range(STEPS_BETWEEN):
+            harness.step()
+    harness.drain()
+    return received

@@ -1,0 +1,80 @@
+"""Sharing out a GPU's memory: graphs are measured and counted before KV pages, or nobody asks for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from voxcpm_core.checkpoint.releases import release_config
+from voxcpm_core.config import EngineConfig, ModelConfig
+from voxcpm_core.engine.memory import plan_memory
+from voxcpm_core.errors import ConfigError
+
+GIB = 2**30
+MODEL = ModelConfig.from_json(release_config("2"))
+CONFIG = EngineConfig(max_running=128, max_model_len=4096, gpu_memory_utilization=0.2, cuda_graphs="on")
+WEIGHTS, STATE, POOL, DRIVER, WORKSPACE = 5 * GIB, GIB // 2, 2 * GIB, GIB, GIB
+
+
+class Gpu:
+    """80 GiB, of which the weights are taken; a trial runner takes more while it is there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reserved = WEIGHTS
+        self.trials: list[int] = []
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 * GIB - self.reserved, 80 * GIB))
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: WEIGHTS)
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: self.reserved)
+        monkeypatch.setattr(torch.cuda, "empty_cache", self.give_back)
+
+    def give_back(self) -> None:
+        self.reserved = WEIGHTS
+
+    def make_trial(self, num_pages: int) -> SimpleNamespace:
+        self.trials.append(num_pages)
+        self.reserved += STATE + POOL
+        return SimpleNamespace(graphs=SimpleNamespace(driver_bytes=lambda: DRIVER))
+
+    def plan(self, config: EngineConfig):
+        return plan_memory(config, MODEL, torch.device("cuda"), torch.bfloat16, STATE, self.make_trial)
+
+
+def test_graphs_come_out_of_the_share_before_pages(monkeypatch):
+    gpu = Gpu(monkeypatch)
+    plan = gpu.plan(CONFIG)
+    assert plan.graph_bytes == POOL + DRIVER
+    budget = int(0.2 * 80 * GIB) - WEIGHTS - STATE - POOL - DRIVER - WORKSPACE
+    assert plan.num_pages == budget // plan.page_bytes
+    assert len(gpu.trials) == 1
+    without = gpu.plan(dataclasses.replace(CONFIG, cuda_graphs="off"))
+    assert (without.num_pages - plan.num_pages) * plan.page_bytes == pytest.approx(POOL + DRIVER, abs=plan.page_bytes)
+    assert len(gpu.trials) == 1, "without graphs there is nothing to try"
+
+
+def test_a_share_that_graphs_fill_is_named(monkeypatch):
+    gpu = Gpu(monkeypatch)
+    config = dataclasses.replace(CONFIG, gpu_memory_utilization=9.5 / 80)
+    gpu.plan(dataclasses.replace(config, cuda_graphs="off"))
+    with pytest.raises(ConfigError, match="gpu_memory_utilization: 0.11875 leaves 0 MiB for KV pages beside weights"):
+        gpu.plan(config)
+
+
+def test_graphs_that_do_not_fit_are_named(monkeypatch):
+    gpu = Gpu(monkeypatch)
+
+    def out_of_memory(num_pages: int) -> None:
+        raise torch.cuda.OutOfMemoryError("too much")
+
+    gpu.make_trial = out_of_memory
+    with pytest.raises(ConfigError, match="max_running: the CUDA graphs of so many streams do not fit"):
+        gpu.plan(CONFIG)
+
+
+def test_pages_that_are_asked_for_need_no_trial(monkeypatch):
+    gpu = Gpu(monkeypatch)
+    plan = gpu.plan(dataclasses.replace(CONFIG, kv_cache_mib=1024))
+    assert plan.num_pages * plan.page_bytes == pytest.approx(GIB, abs=plan.page_bytes)
+    assert not gpu.trials
