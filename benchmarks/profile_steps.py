@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -80,18 +81,19 @@ def _waits(harness: Harness, num_steps: int) -> dict[str, float]:
         for _ in range(num_steps):
             harness.step()
     events = profiler.profiler.kineto_results.events()
-    waits = [event.name() for event in events if "Synchronize" in event.name()]
-    of_events = sum(name.startswith("cudaEventSynchronize") for name in waits)
-    # The end of the profile itself waits once for the device.
-    others = len(waits) - of_events - sum(name.startswith("cudaDeviceSynchronize") for name in waits[-2:])
+    waits = Counter(event.name() for event in events if "Synchronize" in event.name())
     spans = sorted(
         (event.start_ns(), event.start_ns() + event.duration_ns())
         for event in events
         if event.device_type() == torch.autograd.DeviceType.CUDA
     )
+    of_events = waits.pop("cudaEventSynchronize", 0)
+    # The profiler waits for the device, too, where it begins and ends.
+    of_device = waits.pop("cudaDeviceSynchronize", 0)
     return {
         "event_waits_per_step": of_events / num_steps,
-        "other_waits": others,
+        "device_waits": of_device,
+        "other_waits": waits.total(),
         "profiled_busy_share": _covered_share(spans),
     }
 

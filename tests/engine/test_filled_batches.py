@@ -14,6 +14,7 @@ import torch
 
 from tests.engine.harness import CPU, SMALL, Harness
 from tests.engine.requests import tone
+from voxcpm_core.config import ModelConfig
 from voxcpm_core.runner import evaluations, graphs, prefill_graphs
 from voxcpm_core.runner.graph_set import GraphSet, make_graphs
 from voxcpm_core.runner.sizes import PrefillShapes, RunnerSizes, batch_sizes
@@ -64,12 +65,14 @@ def graph_set(monkeypatch: pytest.MonkeyPatch) -> Callable[[Harness], GraphSet]:
     return install
 
 
-def requests() -> list[SpeechRequest]:
+def requests(model: ModelConfig) -> list[SpeechRequest]:
     """More than run at once, of different lengths and numbers of Euler steps, of which one is solved whole.
 
-    One is not heard, and two are conditioned by audio.
+    One is not heard, and some are conditioned by audio.
     """
-    audio = {1: {"prompt": tone(9000), "prompt_text": "hello"}, 3: {"reference": tone(5000, 0.11)}}
+    audio = {1: {"prompt": tone(90 * model.encoder_samples_per_patch), "prompt_text": "hello"}}
+    if model.supports_reference:
+        audio[3] = {"reference": tone(30 * model.encoder_samples_per_patch, 0.11)}
     return [
         SpeechRequest(
             target_text="hello the world"[: 5 + 3 * i],
@@ -81,15 +84,18 @@ def requests() -> list[SpeechRequest]:
     ]
 
 
-def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(tiny_checkpoints, graph_set, monkeypatch):
+@pytest.mark.parametrize("generation", ["0.5", "2"])
+def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(
+    generation, tiny_checkpoints, graph_set, monkeypatch
+):
     received, shapes = [], []
     for with_graphs in (False, True):
-        harness = Harness(tiny_checkpoints["2"], SETTINGS)
+        harness = Harness(tiny_checkpoints[generation], SETTINGS)
         if with_graphs:
             prefill = graph_set(harness).prefill
             harness.core.runner.capture()
             monkeypatch.setattr(prefill, "_graph", lambda shape, of=prefill._graphs: shapes.append(shape) or of[shape])
-        streams = [harness.add(request) for request in requests()]
+        streams = [harness.add(request) for request in requests(harness.model)]
         harness.drain()
         received.append(streams)
     assert shapes[0].rows > 1, "newcomers are prefilled together"
