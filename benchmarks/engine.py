@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.card import describe, this_card
 from benchmarks.engine_loads import Burst, burst, idle_ttfa_ms, joins, mixed_steps, similarity
 from benchmarks.limits import step_limit
-from benchmarks.machine import describe, this_card
 from benchmarks.step import CONTEXT, NUM_STEPS, print_table
 from tests.engine.harness import Harness
 from voxcpm_core.checkpoint.random_init import make_checkpoint

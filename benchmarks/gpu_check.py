@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.card import describe, this_card
 from benchmarks.gpu_faults import check_faults
 from benchmarks.gpu_joins import check_joins
 from benchmarks.gpu_kernels import check_kernels
 from benchmarks.limits import step_limit
-from benchmarks.machine import describe, this_card
 from tests.engine.harness import CPU, SMALL, Harness, Received
 from tests.engine.requests import crowd
 from voxcpm_core.checkpoint.random_init import make_checkpoint

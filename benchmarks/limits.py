@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from benchmarks.machine import Card
+from benchmarks.card import Card
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.transformer import Transformer
 from voxcpm_core.model.voxcpm import VoxCPMModel

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.card import Card, describe, this_card
 from benchmarks.limits import prefill_limit_ms, step_limit
-from benchmarks.machine import Card, describe, this_card
 from benchmarks.profile_steps import profile_steps
 from benchmarks.timing import median_ms
 from tests.engine.harness import Harness

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from voxcpm_core.engine.memory import MemoryPlan
+from voxcpm_core.engine.pace import Pace
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.faults import internal_error
 from voxcpm_core.runner import InFlight, Runner, StepResult
@@ -44,6 +46,7 @@ class EngineCore:
         self._max_running = max_running
         self._max_in_flight = 1 if run_ahead else 0
         self._in_flight: deque[InFlight] = deque()
+        self._pace = Pace()
         self._streams: dict[int, Stream] = {}  # without a terminal event so far
         self._events: list[EngineEvent] = []
         self._num_steps = 0
@@ -78,18 +81,27 @@ class EngineCore:
 
     def step(self) -> None:
         """Plan and launch the next step, then collect what is not allowed to stay in flight."""
+        start_s = time.monotonic()
         plan = self._scheduler.plan()
         keep = 0
         if plan is not None:
             for stream in plan.prefills:
                 self._events.append((stream.stream_id, Admitted()))
             try:
-                self._launched(self.runner.launch(plan))
+                launched = self.runner.launch(plan)
+                was_late = any(step.is_done for step in self._in_flight)
+                self._pace.launched(time.monotonic() - start_s, was_late)
+                self._launched(launched)
                 keep = self._max_in_flight
             except Exception as error:
                 self._fail_step(plan.rows, error)
         while len(self._in_flight) > keep:
             self._collect(self._in_flight.popleft())
+
+    def slack_s(self) -> float:
+        """How long the next `step` can wait for newcomers without the device waiting for it; 0 if not at all."""
+        has_room = len(self._scheduler.running) < self._max_running
+        return self._pace.slack_s(time.monotonic()) if self._in_flight and has_room else 0.0
 
     def stats(self) -> EngineStats:
         return EngineStats(
@@ -117,6 +129,7 @@ class EngineCore:
     def _collect(self, step: InFlight) -> None:
         try:
             result = self.runner.collect(step)
+            self._pace.collected(self.runner.collected_ns / 1e9, next_in_flight=bool(self._in_flight))
         except Exception as error:
             self._fail_step(step.rows, error)
             return

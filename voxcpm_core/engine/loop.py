@@ -98,14 +98,14 @@ class EngineLoop:
         self._deliver(self.core.take_events())
 
     def _take_commands(self) -> bool:
-        """Run what callers asked for; waits when there is nothing else to do. False: close was asked for."""
-        block = not self.core.has_work
+        """Run what callers ask for until there is a step to make, and time for it. False: close was asked for."""
+        wait_s = self.core.slack_s() if self.core.has_work else None
         while True:
             try:
-                command = self._commands.get(block=block)
+                command = self._commands.get(block=wait_s != 0, timeout=wait_s)
             except queue.Empty:
                 return True
             if command is None:
                 return False
             command()
-            block = False
+            wait_s = self.core.slack_s()

@@ -34,6 +34,11 @@ class InFlight:
     copy: HostCopy | None  # None: no row ran
     audio_rows: tuple[int | None, ...] = ()  # of each row; None: nobody hears it
 
+    @property
+    def is_done(self) -> bool:
+        """Its outputs are on the host already."""
+        return self.copy is None or self.copy.is_done
+
 
 @dataclass(frozen=True)
 class StepResult:

@@ -73,6 +73,10 @@ class HostCopy:
         self._arena = arena
         self._slot = slot
 
+    @property
+    def is_done(self) -> bool:
+        return self._done is None or self._done.query()
+
     def wait(self) -> list[Tensor]:
         try:
             if self._done is not None:
