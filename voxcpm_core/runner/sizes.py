@@ -11,7 +11,7 @@ from voxcpm_core.runner.newcomers import RowLayout
 from voxcpm_core.scheduler import pages_for
 
 PREFILL_POSITIONS = (32, 64, 128, 256, 512, 1024)
-MAX_PREFILL_CELLS = 1024  # of a batch; more would compute longer than it takes to read the weights once more
+MAX_PREFILL_CELLS = 1024  # of a batch; with so many, reading the weights once for all no longer counts
 EAGER_STEP = 256  # positions of longer prefixes are filled up to a multiple: kernels are compiled by divisibility
 PATCH_COUNTS = (8, 16, 32, 64, 128, 256, 512)  # that the local encoder embeds at once
 
