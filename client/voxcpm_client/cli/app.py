@@ -51,5 +51,11 @@ def main() -> None:
     try:
         app()
     except (VoxError, ServerError, OSError, ValueError) as error:
-        print(f"voxcpm-triton: {error}", file=sys.stderr)
+        print(f"voxcpm-triton: {_line(error)}", file=sys.stderr)
         sys.exit(exit_status(error))
+
+
+def _line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
