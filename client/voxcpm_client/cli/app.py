@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from voxcpm_client.cli.bench import bench
 from voxcpm_client.cli.checkpoints import convert, make_checkpoint
 from voxcpm_client.cli.demo import demo
 from voxcpm_client.cli.exit_status import exit_status
@@ -41,6 +42,7 @@ def options(
 
 app.command(context_settings={"allow_extra_args": True})(serve)
 app.command()(say)
+app.command()(bench)
 app.command()(demo)
 app.command("make-checkpoint")(make_checkpoint)
 app.command()(convert)
