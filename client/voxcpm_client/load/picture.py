@@ -15,7 +15,7 @@ from voxcpm_client.load.row import Row
 def require_matplotlib() -> None:
     """Raise ValueError where it is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("--picture needs matplotlib, which is not installed: pip install matplotlib")
+        raise ValueError("--picture needs matplotlib, which is not installed: pip install 'voxcpm-triton[picture]'")
 
 
 def draw(path: Path, rows: Sequence[Row]) -> None:
