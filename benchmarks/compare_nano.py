@@ -12,6 +12,7 @@ import argparse
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from benchmarks.machine import as_line, describe_machine
 
 STREAMS = (1, 8, 16, 17, 32, 33, 64)
 NUM_PATCHES = 50
+TIMEOUT_S = 420  # of an engine: one that hangs must not cost the other's figures
 OURS, PEER = "ours", "nano"
 _PEER_PACKAGE = "nano-vllm-voxcpm"
 _COLUMNS = "{:>7} {:>6} {:>9} {:>15} {:>9} {:>7} {:>9} {:>7}"
@@ -38,7 +40,7 @@ def why_no_peer() -> str | None:
 
 
 def run_engine(engine: str, folder: Path, arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
-    """Its start time and rows, measured in a process of its own. Raises CalledProcessError."""
+    """Its start time and rows, measured in a process of its own. Raises RuntimeError where that fails."""
     out = scratch / f"{engine}.json"
     environment = dict(os.environ)
     if engine == PEER and importlib.util.find_spec("librosa") is None:
@@ -50,9 +52,22 @@ def run_engine(engine: str, folder: Path, arguments: argparse.Namespace, scratch
         "--streams", *map(str, arguments.streams), "--patches", str(arguments.patches),
         "--set", *(arguments.set if engine == OURS else ()),
     ]  # fmt: skip
-    subprocess.run(command, check=True, env=environment)
+    _run(command, environment)
     told: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return told
+
+
+def _run(command: Sequence[str], environment: dict[str, str]) -> None:
+    with subprocess.Popen(command, env=environment, start_new_session=True) as process:
+        try:
+            status = process.wait(TIMEOUT_S)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)  # with what it started, which holds the card's memory
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise RuntimeError(f"no end after {TIMEOUT_S} s") from None
+            raise
+    if status:
+        raise RuntimeError(f"exit status {status}; its words stand above")
 
 
 def compare(name: str, folder: Path, arguments: argparse.Namespace, peer_reason: str | None) -> dict[str, Any]:
@@ -62,8 +77,8 @@ def compare(name: str, folder: Path, arguments: argparse.Namespace, peer_reason:
         if peer_reason is None:
             try:
                 measured[PEER] = run_engine(PEER, folder, arguments, Path(scratch))
-            except subprocess.CalledProcessError as error:
-                measured[PEER] = f"{_PEER_PACKAGE} failed with exit status {error.returncode}; its words stand above"
+            except RuntimeError as error:
+                measured[PEER] = f"{_PEER_PACKAGE} failed: {error}"
     print(table(name, measured), flush=True)
     return measured
 

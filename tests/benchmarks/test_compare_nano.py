@@ -20,9 +20,9 @@ def test_the_checkpoint_has_the_files_that_both_read_and_never_stops(tmp_path: P
     folder = ensure_checkpoint(tmp_path / "model", "tiny", generation)
     assert [file.name for file in folder.glob("*.safetensors")] == ["model.safetensors"]
     assert sorted(file.name for file in folder.iterdir() if file.suffix in (".pth", ".bin")) == ["audiovae.pth"]
-    params = SamplingParams(max_length=20, length_cap=False, seed=1)
+    params = SamplingParams(max_length=12, length_cap=False, seed=1)
     received = Harness(folder).run(SpeechRequest("hello the world", params=params))
-    assert (len(received.patches), received.finish_reason) == (20, FinishReason.LENGTH)
+    assert (len(received.patches), received.finish_reason) == (12, FinishReason.LENGTH)
     written = (folder / "model.safetensors").stat().st_mtime_ns
     ensure_checkpoint(folder, "tiny", generation)
     assert (folder / "model.safetensors").stat().st_mtime_ns == written, "it is kept"
@@ -30,12 +30,12 @@ def test_the_checkpoint_has_the_files_that_both_read_and_never_stops(tmp_path: P
 
 def test_this_engine_alone_is_marked_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "report.json"
-    load = ["--models", "tiny", "--device", "cpu", "--streams", "1", "3", "--patches", "3"]
+    load = ["--models", "tiny", "--device", "cpu", "--streams", "1", "2", "--patches", "3"]
     compare_nano.main([*load, "--set", "run_ahead=off", "--json", str(file)])
     report = json.loads(file.read_text(encoding="utf-8"))
     measured = report["models"]["tiny"]
     assert measured["nano"] == "it runs on CUDA alone"
-    for each, streams in zip(measured["ours"]["rows"], (1, 3), strict=True):
+    for each, streams in zip(measured["ours"]["rows"], (1, 2), strict=True):
         assert each["streams"] == streams
         assert 0 < each["ttfa_p50_ms"] <= 3 * each["step_ms"]
         assert len(each["step_ms_of_runs"]) == 3
@@ -64,6 +64,20 @@ def test_what_is_missing_of_the_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compare_nano.why_no_peer() == "flash-attn is not installed"
     there.add("flash_attn")
     assert compare_nano.why_no_peer() is None
+
+
+def test_a_peer_that_fails_costs_no_figures_of_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ours = {"ready_s": 9.0, "rows": [result(1, 5.0, 30.0)]}
+    run_engine = compare_nano.run_engine
+    fake = {"ours": lambda *_: ours, "nano": run_engine}
+    monkeypatch.setattr(compare_nano, "run_engine", lambda name, *rest: fake[name](name, *rest))
+    measured = compare_nano.compare("2", tmp_path, compare_nano.parse([]), peer_reason=None)
+    assert measured == {"ours": ours, "nano": "nano-vllm-voxcpm failed: exit status 1; its words stand above"}
+    printed = capfd.readouterr()
+    assert "No module named 'nanovllm_voxcpm'" in printed.err
+    assert "ONLY THIS ENGINE" in printed.out
 
 
 def test_figures_are_those_of_the_run_of_median_length() -> None:

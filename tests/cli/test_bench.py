@@ -123,6 +123,7 @@ def test_errors_by_code_and_the_exit_status(cli_here: Cli, double_server: Triton
                        "no last", "a tone")  # fmt: skip
     file = tmp_path / "report.json"
     load = ("--clients", "1", "--requests", "8", "--warm-up", "0", "--texts", texts, "--json", file)
+    load = (*load, "--processes", "2")  # errors come from another process
     done = cli_here("bench", "--url", double_server.grpc_url, "--model", "double", *load)
     assert done.returncode == os.EX_DATAERR, "that of the first error"
     (line,) = done.stderr.splitlines()
@@ -200,6 +201,7 @@ def test_failures_before_anything_is_measured(cli_here: Cli, triton_server: Trit
         (("--clients", "1", "--rate", "2"), "give one of"),
         (("--clients", "0"), "expected at least 1, got 0"),
         (("--clients", "1", "many"), "got 'many'"),
+        (("--clients", "1", "--begin-over", "-1"), "expected seconds from 0, got -1"),
         (("--rate", "-1"), "requests per second, got -1"),
         (("--ramp", "1:2"), "expected FROM:TO:SECONDS"),
         (("--ramp", "1:2:3", "4"), "one value"),
@@ -224,9 +226,11 @@ def test_a_picture_without_matplotlib(cli_here: Cli, monkeypatch: pytest.MonkeyP
 def test_a_duration_ends_a_row(cli_here: Cli, triton_server: TritonServer, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
     begin_s = time.monotonic()
-    load = ("--clients", "2", "--duration", "0.6", "--json", file)
+    load = ("--clients", "2", "--begin-over", "0.5", "--duration", "0.6", "--json", file)
     assert cli_here("bench", "--url", triton_server.grpc_url, *load, *FAST).returncode == 0
     assert time.monotonic() - begin_s < 10
     (row,) = report_of(file)["rows"]
     assert row["n"] == row["ok"] > 1
     assert all(each["sent_s"] <= 0.6 for each in row["requests"])
+    first_s = [next(each["sent_s"] for each in row["requests"] if each["client"] == number) for number in (0, 1)]
+    assert first_s[0] < 0.2 <= first_s[1], "half a second for two clients"

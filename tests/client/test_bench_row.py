@@ -123,5 +123,5 @@ def test_the_names_in_the_json() -> None:
         "client", "due_s", "sent_s", "ended_s", "code", "ttfa_ms", "largest_gap_ms", "underruns", "audio_s", "rtf",
     ]  # fmt: skip
     assert row["load"] == {"kind": "ramp", "from_per_s": 1.0, "to_per_s": 2.0, "over_s": 5.0}
-    assert Clients(3).as_json() == {"kind": "closed", "clients": 3}
+    assert Clients(3).as_json() == {"kind": "closed", "clients": 3, "begin_over_s": 0.0}
     assert Arrivals(2.5, 2.5).as_json() == {"kind": "open", "rate_per_s": 2.5}

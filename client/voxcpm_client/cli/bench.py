@@ -50,6 +50,7 @@ def bench(
         int | None, typer.Option(help="Of a row. Default: 4 a client and at least 10; 60 at a rate; a ramp's own.")
     ] = None,
     duration: Annotated[float | None, typer.Option(help="Of a row, in seconds; running requests go on.")] = None,
+    begin_over: Annotated[float, typer.Option(help="Clients begin evenly over so many seconds, not at once.")] = 0.0,
     warm_up: Annotated[int, typer.Option(min=0, help="Requests before each row that are not counted.")] = 1,
     url: Annotated[str, typer.Option(help="gRPC address of the server, host:port.")] = "localhost:8001",
     model: Annotated[str, typer.Option(help="Name of the model on the server.")] = "voxcpm",
@@ -72,7 +73,7 @@ def bench(
 ) -> None:
     """Measure a running server: TTFA, gaps, underruns, real-time factor, errors. Ctrl-C ends it early."""
     try:
-        patterns = _patterns(clients, rate, ramp, values or [])
+        patterns = _patterns(clients, begin_over, rate, ramp, values or [])
         plan = [(pattern, _limits(pattern, requests, duration)) for pattern in patterns]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
@@ -90,7 +91,9 @@ def bench(
     _run(script, plan, warm_up, processes or default_processes(most), json_file, picture_file)
 
 
-def _patterns(clients: int | None, rate: float | None, ramp: str | None, values: Sequence[str]) -> list[Pattern]:
+def _patterns(
+    clients: int | None, begin_over_s: float, rate: float | None, ramp: str | None, values: Sequence[str]
+) -> list[Pattern]:
     if (clients is not None) + (rate is not None) + (ramp is not None) != 1:
         raise typer.BadParameter("give one of --clients, --rate and --ramp")
     if ramp is not None:
@@ -98,7 +101,7 @@ def _patterns(clients: int | None, rate: float | None, ramp: str | None, values:
             raise typer.BadParameter(f"--ramp takes one value; {values[0]!r} is one too many")
         return [parse_ramp(ramp)]
     if clients is not None:
-        return [Clients(count) for count in (clients, *(_number(int, value) for value in values))]
+        return [Clients(count, begin_over_s) for count in (clients, *(_number(int, value) for value in values))]
     return [Arrivals(each, each) for each in (rate or 0.0, *(_number(float, value) for value in values))]
 
 

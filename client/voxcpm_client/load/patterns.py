@@ -11,19 +11,25 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Clients:
-    """Closed loop: each client sends its next request when its last one has ended."""
+    """Closed loop: each client sends its next request when its last one has ended.
+
+    All begin at once, or evenly over `begin_over_s`, so that requests of one length do not go on in step.
+    """
 
     count: int
+    begin_over_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"clients: expected at least 1, got {self.count}")
+        if not 0 <= self.begin_over_s < math.inf:
+            raise ValueError(f"begin-over: expected seconds from 0, got {self.begin_over_s:g}")
 
     def __str__(self) -> str:
         return "1 client" if self.count == 1 else f"{self.count} clients"
 
     def as_json(self) -> dict[str, object]:
-        return {"kind": "closed", "clients": self.count}
+        return {"kind": "closed", "clients": self.count, "begin_over_s": self.begin_over_s}
 
 
 @dataclass(frozen=True)

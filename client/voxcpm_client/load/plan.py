@@ -38,10 +38,16 @@ def make_shares(
         num_shares = min(num_processes, pattern.count)
         total = _ENDLESS if limits.num_requests is None else limits.num_requests
         return [
-            ClosedShare(script, range(n, pattern.count, num_shares), range(n, total, num_shares), begin_s,
-                        limits.duration_s)
+            ClosedShare(
+                script,
+                clients=range(n, pattern.count, num_shares),
+                indices=range(n, total, num_shares),
+                begin_s=begin_s,
+                begin_apart_s=pattern.begin_over_s / pattern.count,
+                duration_s=limits.duration_s,
+            )
             for n in range(num_shares)
-        ]  # fmt: skip
+        ]
     due_s = [begin_s + after_s for after_s in _due(pattern, limits, seed)]
     return [
         OpenShare(script, range(n, len(due_s), num_processes), tuple(due_s[n::num_processes]))

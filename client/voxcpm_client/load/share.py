@@ -27,6 +27,7 @@ class ClosedShare:
     clients: range
     indices: range
     begin_s: float  # by time.perf_counter
+    begin_apart_s: float  # from one client's beginning to that of the client with the next number
     duration_s: float | None  # none is sent later
 
 
@@ -79,7 +80,7 @@ async def _make(share: Share, requests: _Requests) -> None:
     tasks: list[asyncio.Future[Any]] = []
     try:
         if isinstance(share, ClosedShare):
-            await _begin_clients(share, requests, tasks)
+            _begin_clients(share, requests, tasks)
         else:
             await _arrive(share, requests, tasks)
         await asyncio.gather(*tasks)
@@ -90,14 +91,14 @@ async def _make(share: Share, requests: _Requests) -> None:
         await requests.close()
 
 
-async def _begin_clients(share: ClosedShare, requests: _Requests, tasks: list[asyncio.Future[Any]]) -> None:
-    await _sleep_until(share.begin_s)
+def _begin_clients(share: ClosedShare, requests: _Requests, tasks: list[asyncio.Future[Any]]) -> None:
     indices = iter(share.indices)
     tasks += [asyncio.ensure_future(_be_client(number, indices, share, requests)) for number in share.clients]
 
 
 async def _be_client(number: int, indices: Iterator[int], share: ClosedShare, requests: _Requests) -> None:
     end_s = float("inf") if share.duration_s is None else share.begin_s + share.duration_s
+    await _sleep_until(share.begin_s + number * share.begin_apart_s)
     while time.perf_counter() < end_s and (index := next(indices, None)) is not None:
         outcome = await requests.ask(index, number)
         if outcome.error is not None:
