@@ -61,6 +61,8 @@ async def ask(channels: Channels, script: Script, index: int, client: int, due_s
                 durations_s.append(silent_s + chunk.duration_s)
                 silent_s = 0.0
         reader.close()
+        if durations_s:
+            durations_s[-1] += silent_s
     except VoxError as failure:
         error = reader.error or failure
     return Outcome(client, due_s, sent_s, time.perf_counter(), tuple(arrived_s), tuple(durations_s), error)

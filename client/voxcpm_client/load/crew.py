@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from types import TracebackType
 
@@ -47,7 +47,11 @@ class Crew:
         if not self._children:
             return [run_share(share, self._stop) for share in shares]
         with ThreadPoolExecutor(len(self._children)) as threads:
-            return list(threads.map(_Child.run, self._children, shares))
+            pairs = zip(self._children, shares, strict=False)
+            running = [threads.submit(child.run, share) for child, share in pairs]
+            if any(each.exception() for each in wait(running, return_when=FIRST_EXCEPTION).done):
+                self.stop()  # the others, which would be waited for
+            return [each.result() for each in running]
 
     def stop(self) -> None:
         self._stop.set()

@@ -1,6 +1,6 @@
 """The part of a load that one process makes, in one event loop over one connection.
 
-Measured with 64 streams: one connection or 64 make no difference, and threads cost half as much again as a loop.
+Measured with 64 streams: one connection or 64 make no difference to a loop, and threads cost a quarter more than it.
 """
 
 from __future__ import annotations
