@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from voxcpm_client.load.asking import Script, ask
 from voxcpm_client.load.outcome import Outcome
 from voxcpm_client.load.stop import Stop
 
+_CONNECT_TIMEOUT_S = 2.0
 PAUSE_AFTER_ERROR_S = 0.25  # of a client; else a server that refuses would be asked without a break
 
 
@@ -66,6 +68,12 @@ class _Requests:
         self.outcomes: list[Outcome] = []
         self.num_sent = 0
 
+    async def connect(self) -> None:
+        """Open the connection, so that no request's time holds that; where there is no server, the requests tell."""
+        channel = self._channels.of_this_loop(self._script.url)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(channel.channel_ready(), _CONNECT_TIMEOUT_S)
+
     async def ask(self, index: int, client: int, due_s: float | None = None) -> Outcome:
         self.num_sent += 1
         outcome = await ask(self._channels, self._script, index, client, due_s)
@@ -79,6 +87,7 @@ class _Requests:
 async def _make(share: Share, requests: _Requests) -> None:
     tasks: list[asyncio.Future[Any]] = []
     try:
+        await requests.connect()
         if isinstance(share, ClosedShare):
             _begin_clients(share, requests, tasks)
         else:
