@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
+from voxcpm_client.cli.bench_rows import limits_of, patterns_of
 from voxcpm_client.cli.exit_status import exit_status
 from voxcpm_client.cli.output import require_folder
 from voxcpm_client.load import picture, table
 from voxcpm_client.load.asking import Script
 from voxcpm_client.load.crew import Crew, default_processes
-from voxcpm_client.load.patterns import Arrivals, Clients, Pattern, parse_ramp
+from voxcpm_client.load.patterns import Clients, Pattern
 from voxcpm_client.load.plan import Limits, measure
 from voxcpm_client.load.plan import warm_up as warm_up_server
 from voxcpm_client.load.report import as_json
@@ -28,12 +29,7 @@ from voxcpm_client.load.texts import SENTENCES, read_texts
 from voxcpm_client.transport import check_url
 from voxcpm_client.types import SpeechOptions
 
-T = TypeVar("T", int, float)
-
 _INTERRUPTED = 130
-_REQUESTS_PER_CLIENT = 4
-_LEAST_REQUESTS = 10
-_ARRIVALS = 60
 _BUSY_STREAMS = 64  # what arrivals are thought to keep running, of which nobody knows before
 
 
@@ -73,8 +69,8 @@ def bench(
 ) -> None:
     """Measure a running server: TTFA, gaps, underruns, real-time factor, errors. Ctrl-C ends it early."""
     try:
-        patterns = _patterns(clients, begin_over, rate, ramp, values or [])
-        plan = [(pattern, _limits(pattern, requests, duration)) for pattern in patterns]
+        patterns = patterns_of(clients, begin_over, rate, ramp, values or [])
+        plan = [(pattern, limits_of(pattern, requests, duration)) for pattern in patterns]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if ignore_stop and max_length is None:
@@ -89,36 +85,6 @@ def bench(
     _check(script, json_file, picture_file)
     most = max(pattern.count if isinstance(pattern, Clients) else _BUSY_STREAMS for pattern in patterns)
     _run(script, plan, warm_up, processes or default_processes(most), json_file, picture_file)
-
-
-def _patterns(
-    clients: int | None, begin_over_s: float, rate: float | None, ramp: str | None, values: Sequence[str]
-) -> list[Pattern]:
-    if (clients is not None) + (rate is not None) + (ramp is not None) != 1:
-        raise typer.BadParameter("give one of --clients, --rate and --ramp")
-    if ramp is not None:
-        if values:
-            raise typer.BadParameter(f"--ramp takes one value; {values[0]!r} is one too many")
-        return [parse_ramp(ramp)]
-    if clients is not None:
-        return [Clients(count, begin_over_s) for count in (clients, *(_number(int, value) for value in values))]
-    return [Arrivals(each, each) for each in (rate or 0.0, *(_number(float, value) for value in values))]
-
-
-def _number(kind: Callable[[str], T], value: str) -> T:
-    try:
-        return kind(value)
-    except ValueError:
-        raise typer.BadParameter(f"expected another number of clients or rate, got {value!r}") from None
-
-
-def _limits(pattern: Pattern, requests: int | None, duration: float | None) -> Limits:
-    if requests is None and duration is None:
-        if isinstance(pattern, Clients):
-            requests = max(_LEAST_REQUESTS, _REQUESTS_PER_CLIENT * pattern.count)
-        elif pattern.is_constant:
-            requests = _ARRIVALS
-    return Limits(requests, duration)
 
 
 def _bytes(file: Path | None) -> bytes | None:
