@@ -44,9 +44,7 @@ def assert_near(found: torch.Tensor, expected: torch.Tensor) -> None:
 
 def ops(choice: ProductConfig | None = None):
     """With all products run with that config; None: as cuBLAS does them."""
-    found = triton_layer_ops.TritonLayerOps(DEVICE)
-    found._choose = lambda shape, num_rows: choice
-    return found
+    return triton_layer_ops.TritonLayerOps(DEVICE, lambda shape, num_rows: choice)
 
 
 @by_dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -20,6 +21,8 @@ from voxcpm_core.kernels.triton_guidance import guided_step
 from voxcpm_core.kernels.triton_local_attention import local_attention
 from voxcpm_core.kernels.triton_products import new_counters, product
 from voxcpm_core.kernels.triton_rope import rotate_and_store
+
+Choice = Callable[[Shape, int], ProductConfig | None]
 
 BLOCK = 1024  # values of a gating program
 
@@ -57,22 +60,27 @@ def _gated(gate_up: Tensor) -> Tensor:
     return out
 
 
+def _device_choice(device: torch.device) -> Choice:
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        table, num_processors = read_table(properties.name), properties.multi_processor_count
+    else:
+        table, num_processors = {}, 1  # the interpreter
+    return cache(lambda shape, num_rows: choose(table, shape, num_rows, num_processors))
+
+
 class TritonLayerOps:
     """One engine's; its calls, and the graphs captured of them, run one after the other on the device."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, choice: Choice | None = None) -> None:
+        """`choice`: how to run a product of so many rows; None: as the GPU's table or the rule says."""
         self._counters = new_counters(device)
-        if device.type == "cuda":
-            properties = torch.cuda.get_device_properties(device)
-            table, num_processors = read_table(properties.name), properties.multi_processor_count
-        else:
-            table, num_processors = {}, 1  # the interpreter
-        self._choose = cache(lambda shape, num_rows: choose(table, shape, num_rows, num_processors))
+        self._choice = choice or _device_choice(device)
 
     def _config(self, op: Op, linear: Linear, x: Tensor) -> tuple[Shape, ProductConfig | None]:
         assert linear.bias is None
         shape = Shape(op, *linear.weight.shape, str(x.dtype).removeprefix("torch."))
-        return shape, self._choose(shape, x.shape[:-1].numel())
+        return shape, self._choice(shape, x.shape[:-1].numel())
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = x.contiguous()
