@@ -18,6 +18,7 @@ from benchmarks.products.shapes import release_shapes, thinned
 from benchmarks.products.timing import Inputs, make_ops, relative_error
 from voxcpm_core.kernels.product_configs import NUM_COUNTERS, ProductConfig, Shape, read_table, table_json
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 NUM_PROCESSORS = 132
 SHAPE = Shape("linear_add", 1024, 4096, "bfloat16")
 
@@ -73,6 +74,16 @@ def test_the_fastest_of_those_that_work_is_found(tmp_path):
     assert read_table("GPU", tmp_path)[SHAPE][-1] == thresholds[-1]
 
 
+def test_a_config_that_is_nearly_as_fast_as_the_best_is_used_for_fewer_rows_too():
+    def close(point, configs):
+        return {config: 10.0 + (0.2 if config.splits * point.num_rows == 16 else 0.0) for config in configs if config}
+
+    search = Search({SHAPE: [8, 16]}, compile_most, close, seconds=60)
+    search.run(NUM_PROCESSORS, with_pdl=False, progress=lambda point, timings: None)
+    (few, many) = search.table()[SHAPE]
+    assert few.config == many.config
+
+
 def test_what_was_found_before_an_error_is_kept():
     def lost(point, configs):
         if point.num_rows == 64:
@@ -95,13 +106,12 @@ def test_nothing_is_measured_when_the_time_is_over():
 @pytest.mark.parametrize("config", [None, ProductConfig(16, 32, 64, 2, 4, 3)], ids=["cublas", "own"])
 def test_results_are_held_against_float64(op, config):
     torch.manual_seed(0)
-    device = torch.device("cpu")
-    inputs = Inputs(Shape(op, 48, 96, "float32"), device, cache_bytes=0)
+    inputs = Inputs(Shape(op, 48, 96, "float32"), DEVICE, cache_bytes=0)
     x, residual = inputs.rows(5)
     kept = residual.clone()
     expected = inputs.expected(x, residual)
-    assert relative_error(inputs, make_ops(config, device), x, residual, expected) < 1e-6
-    assert relative_error(inputs, make_ops(config, device), x, residual, expected * 1.01) > 5e-3
+    assert relative_error(inputs, make_ops(config, DEVICE), x, residual, expected) < 1e-6
+    assert relative_error(inputs, make_ops(config, DEVICE), x, residual, expected * 1.01) > 5e-3
     assert torch.equal(residual, kept)
 
 

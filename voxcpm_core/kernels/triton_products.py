@@ -20,6 +20,13 @@ LINE_BYTES = 128  # what one prefetch brings
 
 
 @triton.jit
+def _grid_control(ACTION: tl.constexpr):
+    """`launch_dependents`: the next kernel may start; `wait`: for the one before. Triton 3.4's own do not compile."""
+    asm: tl.constexpr = "griddepcontrol." + ACTION + "; mov.b32 $0, 0;"
+    tl.inline_asm_elementwise(asm, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
 def _prefetch(weight_ptr, num_columns, first, last, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
               LINE: tl.constexpr):  # fmt: skip
     """Ask the L2 cache for the rows of W that a program will read."""
@@ -85,12 +92,12 @@ def _product(
     gate_ptr = weight_ptr + column * K
     up_ptr = gate_ptr + N * K
     if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
+        _grid_control("launch_dependents")
         # The weights are there already; all else waits for the kernel before.
         _prefetch(gate_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
         if GATED:
             _prefetch(up_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
-        tl.extra.cuda.gdc_wait()
+        _grid_control("wait")
     is_out = (tl.arange(0, BLOCK_M) < rows_left)[:, None] & (tl.arange(0, BLOCK_N) < columns_left)[None, :]
     out_ptr += corner * N + column
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
