@@ -56,6 +56,34 @@ def _piece(base_ptr, k, K: tl.constexpr, BLOCK_K: tl.constexpr):
 
 
 @triton.jit
+def _sums(
+    x_ptr, gate_ptr, up_ptr, norm_ptr, num_rows, num_columns, first, last,
+    K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Over K from `first` to `last`: products, those with the second W where GATED, and squares of each row of x."""
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    squares = tl.zeros((BLOCK_M, BLOCK_K), tl.float32)
+    norm = tl.zeros((BLOCK_K,), x_ptr.dtype.element_ty)
+    if NORM:
+        norm = _piece(norm_ptr, first, K, BLOCK_K)
+    for k in range(first, last, BLOCK_K):
+        x = _tile(x_ptr, num_rows, k, K, BLOCK_M, BLOCK_K, "")
+        weight = _tile(gate_ptr, num_columns, k, K, BLOCK_N, BLOCK_K, "evict_first")
+        if NORM:
+            wide = x.to(tl.float32)
+            squares += wide * wide
+            x = (wide * norm.to(tl.float32)[None, :]).to(x.dtype)
+            norm = _piece(norm_ptr, k + BLOCK_K, K, BLOCK_K)  # a pass ahead: Triton does not do it for so little
+        acc = tl.dot(x, tl.trans(weight), acc, input_precision="ieee")
+        if GATED:
+            weight = _tile(up_ptr, num_columns, k, K, BLOCK_N, BLOCK_K, "evict_first")
+            up = tl.dot(x, tl.trans(weight), up, input_precision="ieee")
+    return acc, up, tl.sum(squares, axis=1)
+
+
+@triton.jit
 def _finish(
     acc, up, squares, residual, out_ptr, is_out, scale, eps,
     N: tl.constexpr, K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
@@ -71,6 +99,42 @@ def _finish(
         acc = residual.to(tl.float32) + acc * scale
     at = tl.arange(0, BLOCK_M)[:, None] * N + tl.arange(0, BLOCK_N)[None, :]
     tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=is_out)
+
+
+@triton.jit
+def _store_part(
+    acc, up, squares, parts_ptr, split,
+    NORM: tl.constexpr, GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """A tile's parts are sums, those of `up`, and one sum of squares a row, split after split."""
+    parts_ptr += split * (BLOCK_M * (BLOCK_N * (1 + GATED) + 1))
+    inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    tl.store(parts_ptr + inside, acc)
+    if GATED:
+        tl.store(parts_ptr + BLOCK_M * BLOCK_N + inside, up)
+    if NORM:
+        tl.store(parts_ptr + BLOCK_M * BLOCK_N * (1 + GATED) + tl.arange(0, BLOCK_M), squares)
+
+
+@triton.jit
+def _summed_parts(
+    parts_ptr,
+    NORM: tl.constexpr, GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """All splits' in their order, read past the L1 cache, which does not see other processors' stores."""
+    inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    squares = tl.zeros((BLOCK_M,), tl.float32)
+    for _ in range(SPLITS):
+        acc += tl.load(parts_ptr + inside, cache_modifier=".cg")
+        if GATED:
+            up += tl.load(parts_ptr + BLOCK_M * BLOCK_N + inside, cache_modifier=".cg")
+        if NORM:
+            squares_at = BLOCK_M * BLOCK_N * (1 + GATED) + tl.arange(0, BLOCK_M)
+            squares += tl.load(parts_ptr + squares_at, cache_modifier=".cg")
+        parts_ptr += BLOCK_M * (BLOCK_N * (1 + GATED) + 1)
+    return acc, up, squares
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -100,60 +164,25 @@ def _product(
         _grid_control("wait")
     is_out = (tl.arange(0, BLOCK_M) < rows_left)[:, None] & (tl.arange(0, BLOCK_N) < columns_left)[None, :]
     out_ptr += corner * N + column
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    # What is small is asked for ahead of its use, since nobody else hides the time it takes.
-    residual = acc
-    if ADD:
+    residual = 0.0
+    if ADD:  # asked for ahead of its use, since nothing else hides the time that it takes
         at = tl.arange(0, BLOCK_M)[:, None] * N + tl.arange(0, BLOCK_N)[None, :]
         residual = tl.load(residual_ptr + corner * N + column + at, mask=is_out, other=0.0)
-    norm = tl.zeros((BLOCK_K,), x_ptr.dtype.element_ty)
-    if NORM:
-        norm = _piece(norm_ptr, first, K, BLOCK_K)
-    squares = tl.zeros((BLOCK_M, BLOCK_K), tl.float32)
-    for k in range(first, last, BLOCK_K):
-        x = _tile(x_ptr, rows_left, k, K, BLOCK_M, BLOCK_K, "")
-        weight = _tile(gate_ptr, columns_left, k, K, BLOCK_N, BLOCK_K, "evict_first")
-        if NORM:
-            wide = x.to(tl.float32)
-            squares += wide * wide
-            x = (wide * norm.to(tl.float32)[None, :]).to(x.dtype)
-            norm = _piece(norm_ptr, k + BLOCK_K, K, BLOCK_K)
-        acc = tl.dot(x, tl.trans(weight), acc, input_precision="ieee")
-        if GATED:
-            weight = _tile(up_ptr, columns_left, k, K, BLOCK_N, BLOCK_K, "evict_first")
-            up = tl.dot(x, tl.trans(weight), up, input_precision="ieee")
-    square_sums = tl.sum(squares, axis=1)
+    acc, up, squares = _sums(
+        x_ptr, gate_ptr, up_ptr, norm_ptr, rows_left, columns_left, first, last,
+        K, NORM, GATED, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
     if SPLITS == 1:
-        _finish(acc, up, square_sums, residual, out_ptr, is_out, scale, eps,
+        _finish(acc, up, squares, residual, out_ptr, is_out, scale, eps,
                 N, K, NORM, GATED, ADD, BLOCK_M, BLOCK_N)  # fmt: skip
     else:
-        area: tl.constexpr = BLOCK_M * BLOCK_N
-        part: tl.constexpr = area * (1 + GATED) + BLOCK_M  # values of one split
         number = block * tl.num_programs(1) + tile
-        parts_ptr += number.to(tl.int64) * (SPLITS * part)
-        inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-        rows = area * (1 + GATED) + tl.arange(0, BLOCK_M)
-        own_ptr = parts_ptr + split * part
-        tl.store(own_ptr + inside, acc)
-        if GATED:
-            tl.store(own_ptr + area + inside, up)
-        if NORM:
-            tl.store(own_ptr + rows, square_sums)
+        parts_ptr += number.to(tl.int64) * (SPLITS * BLOCK_M * (BLOCK_N * (1 + GATED) + 1))
+        _store_part(acc, up, squares, parts_ptr, split, NORM, GATED, BLOCK_M, BLOCK_N)
         tl.debug_barrier()  # all threads' stores come before the count, which one thread does
-        arrived = tl.atomic_add(counters_ptr + number, 1, sem="acq_rel")
-        if arrived == SPLITS - 1:
-            acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            square_sums = tl.zeros((BLOCK_M,), tl.float32)
-            for other in range(SPLITS):
-                other_ptr = parts_ptr + other * part
-                acc += tl.load(other_ptr + inside, cache_modifier=".cg")
-                if GATED:
-                    up += tl.load(other_ptr + area + inside, cache_modifier=".cg")
-                if NORM:
-                    square_sums += tl.load(other_ptr + rows, cache_modifier=".cg")
-            _finish(acc, up, square_sums, residual, out_ptr, is_out, scale, eps,
+        if tl.atomic_add(counters_ptr + number, 1, sem="acq_rel") == SPLITS - 1:
+            acc, up, squares = _summed_parts(parts_ptr, NORM, GATED, BLOCK_M, BLOCK_N, SPLITS)
+            _finish(acc, up, squares, residual, out_ptr, is_out, scale, eps,
                     N, K, NORM, GATED, ADD, BLOCK_M, BLOCK_N)  # fmt: skip
             tl.store(counters_ptr + number, 0)
 
