@@ -1,8 +1,9 @@
-"""The products of the released models on this GPU: `python -m benchmarks.kernels [--tune TABLE.json] [--json FILE]`.
+"""The kernels of a decode step on this GPU: `python -m benchmarks.kernels [--tune TABLE.json] [--json FILE]`.
 
-Times every candidate for each product and number of rows of a decode step, checks its results against float64, and
-prints the best beside cuBLAS with its own small kernels. `--tune` writes the table that the engine reads, which belongs
-into voxcpm_core/kernels/tuned/ under the name that is printed. Takes about four minutes on 16 cores.
+Times attention and the like beside torch. Then times every candidate for each product of the released models and its
+numbers of rows, checks the results against float64, and prints the best beside cuBLAS with its own small kernels.
+`--tune` writes the table that the engine reads, which belongs into voxcpm_core/kernels/tuned/ under the name that is
+printed. Takes about four minutes on 16 cores.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 import triton
 
+from benchmarks.other_kernels import time_others
 from benchmarks.products.cards import CARDS, work_of
 from benchmarks.products.compiling import compile_all
 from benchmarks.products.search import Point, Search, Timings
@@ -62,6 +64,7 @@ class Measuring:
                 print(f"  FAIL {_name(point)} {_config_name(config)}: {type(failure).__name__}: {str(failure)[:300]}",
                       flush=True)  # fmt: skip
                 torch.cuda.synchronize()  # a device that is lost ends all here
+                self._timer = GraphTimer(DEVICE)  # a capture that broke off leaves its memory pool in use
         return timings
 
 
@@ -100,7 +103,9 @@ def print_row(point: Point, timings: Timings, gpu_name: str) -> None:
           f"{100 * share:4.0f} {cublas_us:7.2f}", flush=True)  # fmt: skip
 
 
-def write(search: Search, gpu_name: str, tune: Path | None, report: Path | None) -> None:
+def write(
+    search: Search, others: list[dict[str, Any]], gpu_name: str, tune: Path | None, report: Path | None
+) -> None:
     """What was found until now."""
     versions = {"gpu": gpu_name, "torch": torch.__version__, "triton": triton.__version__}
     if tune:
@@ -108,7 +113,7 @@ def write(search: Search, gpu_name: str, tune: Path | None, report: Path | None)
         print(f"wrote {tune}; the engine reads {TUNED / slug(gpu_name)}.json")
     if report:
         rows = [row_of(point, timings, gpu_name) for point, timings in search.found.items() if timings]
-        report.write_text(json.dumps({**versions, "products": rows}, indent=1) + "\n")
+        report.write_text(json.dumps({**versions, "products": rows, "others": others}, indent=1) + "\n")
 
 
 def main() -> int:
@@ -122,6 +127,7 @@ def main() -> int:
         return 1
     properties = torch.cuda.get_device_properties(DEVICE)
     print(f"{properties.name}, torch {torch.__version__}, triton {triton.__version__}")
+    others = time_others(DEVICE)
     measuring = Measuring()
     search = Search(release_shapes(), compile_all, measuring, arguments.seconds)
     print("op              n     k  rows  best                            us   GB/s   TF/s  %lim  cuBLAS us")
@@ -131,7 +137,7 @@ def main() -> int:
             progress=lambda point, timings: print_row(point, timings, properties.name),
         )  # fmt: skip
     finally:
-        write(search, properties.name, arguments.tune, arguments.json)
+        write(search, others, properties.name, arguments.tune, arguments.json)
     print(f"{measuring.num_failed} candidates failed" if measuring.num_failed else "all candidates passed")
     return min(measuring.num_failed, 1)
 
