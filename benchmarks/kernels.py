@@ -23,7 +23,8 @@ from benchmarks.products.compiling import compile_all
 from benchmarks.products.search import Point, Search, Timings
 from benchmarks.products.shapes import release_shapes
 from benchmarks.products.timing import LIMITS, GraphTimer, Inputs, make_ops, relative_error
-from voxcpm_core.kernels.product_configs import TUNED, ProductConfig, slug, table_json
+from voxcpm_core.kernels.product_configs import TUNED, Gpu, ProductConfig, slug, table_json
+from voxcpm_core.kernels.triton_layer_ops import gpu_of
 
 NUM_CALLS = 32  # in a graph, at least
 ROUNDS = (2, 2, 2, 3)  # replays
@@ -103,17 +104,16 @@ def print_row(point: Point, timings: Timings, gpu_name: str) -> None:
           f"{100 * share:4.0f} {cublas_us:7.2f}", flush=True)  # fmt: skip
 
 
-def write(
-    search: Search, others: list[dict[str, Any]], gpu_name: str, tune: Path | None, report: Path | None
-) -> None:
+def write(search: Search, others: list[dict[str, Any]], gpu: Gpu, tune: Path | None, report: Path | None) -> None:
     """What was found until now."""
-    versions = {"gpu": gpu_name, "torch": torch.__version__, "triton": triton.__version__}
+    versions = {"torch": torch.__version__, "triton": triton.__version__}
     if tune:
-        tune.write_text(json.dumps({**versions, "products": table_json(search.table())}, indent=1) + "\n")
-        print(f"wrote {tune}; the engine reads {TUNED / slug(gpu_name)}.json")
+        tune.write_text(json.dumps({**versions, **table_json(gpu, search.table())}, indent=1) + "\n")
+        print(f"wrote {tune}; the engine reads {TUNED / slug(gpu.name)}.json")
     if report:
-        rows = [row_of(point, timings, gpu_name) for point, timings in search.found.items() if timings]
-        report.write_text(json.dumps({**versions, "products": rows, "others": others}, indent=1) + "\n")
+        rows = [row_of(point, timings, gpu.name) for point, timings in search.found.items() if timings]
+        found = {**versions, "gpu": gpu._asdict(), "products": rows, "others": others}
+        report.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def main() -> int:
@@ -125,19 +125,19 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no CUDA device", file=sys.stderr)
         return 1
-    properties = torch.cuda.get_device_properties(DEVICE)
-    print(f"{properties.name}, torch {torch.__version__}, triton {triton.__version__}")
+    gpu = gpu_of(DEVICE)
+    print(f"{gpu.name}, torch {torch.__version__}, triton {triton.__version__}")
     others = time_others(DEVICE)
     measuring = Measuring()
     search = Search(release_shapes(), compile_all, measuring, arguments.seconds)
     print("op              n     k  rows  best                            us   GB/s   TF/s  %lim  cuBLAS us")
     try:
         search.run(
-            properties.multi_processor_count, with_pdl=properties.major >= 9,
-            progress=lambda point, timings: print_row(point, timings, properties.name),
+            gpu.num_processors, with_pdl=torch.cuda.get_device_capability(DEVICE) >= (9, 0),
+            progress=lambda point, timings: print_row(point, timings, gpu.name),
         )  # fmt: skip
     finally:
-        write(search, others, properties.name, arguments.tune, arguments.json)
+        write(search, others, gpu, arguments.tune, arguments.json)
     print(f"{measuring.num_failed} candidates failed" if measuring.num_failed else "all candidates passed")
     return min(measuring.num_failed, 1)
 

@@ -9,6 +9,7 @@ import pytest
 from voxcpm_core.kernels.product_configs import (
     OPS,
     RULE_SHARED_BYTES,
+    Gpu,
     ProductConfig,
     Shape,
     Threshold,
@@ -25,27 +26,37 @@ SMALL, LARGE = ProductConfig(16, 32, 128, 2, 4, 5), ProductConfig(64, 64, 64, 1,
 TABLE = {QKV: [Threshold(16, SMALL), Threshold(64, LARGE), Threshold(352, None)]}
 
 
-def write(folder, gpu_name, table) -> None:
-    values = {"gpu": gpu_name, "products": table_json(table)}
-    (folder / f"{slug(gpu_name)}.json").write_text(json.dumps(values))
+H200, H100, A100 = Gpu("NVIDIA H200", "9.0", 132), Gpu("NVIDIA H100 80GB HBM3", "9.0", 132), Gpu("A100", "8.0", 108)
+
+
+def write(folder, gpu, table) -> None:
+    (folder / f"{slug(gpu.name)}.json").write_text(json.dumps(table_json(gpu, table)))
 
 
 def test_a_table_is_read_as_it_was_written(tmp_path):
-    write(tmp_path, "NVIDIA H200", TABLE)
-    assert read_table("NVIDIA H200", tmp_path) == TABLE
-    assert read_table("NVIDIA H100 80GB HBM3", tmp_path) == {}
+    write(tmp_path, H200, TABLE)
+    assert (tmp_path / "nvidia-h200.json").exists()
+    assert read_table(H200, tmp_path) == TABLE
+
+
+def test_gpus_of_the_same_make_share_a_table(tmp_path):
+    write(tmp_path, H200, TABLE)
+    assert read_table(H100, tmp_path) == TABLE
+    assert read_table(A100, tmp_path) == read_table(H100._replace(num_processors=114), tmp_path) == {}
+    write(tmp_path, H100, {})
+    assert read_table(H100, tmp_path) == {}
 
 
 def test_thresholds_that_change_nothing_are_left_out():
     table = {QKV: [Threshold(1, SMALL), Threshold(16, SMALL), Threshold(64, None), Threshold(352, None)]}
-    (product,) = table_json(table)
+    (product,) = table_json(H200, table)["products"]
     assert [row["max_rows"] for row in product["rows"]] == [16, 352]
 
 
 def test_too_many_tiles_to_be_split_are_refused(tmp_path):
-    write(tmp_path, "GPU", {QKV: [Threshold(1 << 20, SMALL)]})
-    with pytest.raises(ValueError, match=r"gpu\.json: .*2560.*too many tiles"):
-        read_table("GPU", tmp_path)
+    write(tmp_path, A100, {QKV: [Threshold(1 << 20, SMALL)]})
+    with pytest.raises(ValueError, match=r"a100\.json: .*2560.*too many tiles"):
+        read_table(A100, tmp_path)
 
 
 def test_the_table_decides_up_to_its_last_threshold_and_the_rule_above():

@@ -16,7 +16,7 @@ from benchmarks.products.cards import Card, work_of
 from benchmarks.products.search import Point, Search
 from benchmarks.products.shapes import release_shapes, thinned
 from benchmarks.products.timing import Inputs, make_ops, relative_error
-from voxcpm_core.kernels.product_configs import NUM_COUNTERS, ProductConfig, Shape, read_table, table_json
+from voxcpm_core.kernels.product_configs import NUM_COUNTERS, Gpu, ProductConfig, Shape, read_table, table_json
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 NUM_PROCESSORS = 132
@@ -69,9 +69,9 @@ def test_the_fastest_of_those_that_work_is_found(tmp_path):
         assert config.splits == max(c.splits for c in usable)
         assert dataclasses.replace(config, pdl=False) in usable
         assert config.pdl
-    products = table_json(search.table())
-    (tmp_path / "gpu.json").write_text(json.dumps({"products": products}))
-    assert read_table("GPU", tmp_path)[SHAPE][-1] == thresholds[-1]
+    gpu = Gpu("GPU", "9.0", NUM_PROCESSORS)
+    (tmp_path / "gpu.json").write_text(json.dumps(table_json(gpu, search.table())))
+    assert read_table(gpu, tmp_path)[SHAPE][-1] == thresholds[-1]
 
 
 def test_a_config_that_is_nearly_as_fast_as_the_best_is_used_for_fewer_rows_too():

@@ -1,7 +1,8 @@
 """How each product of a block is computed, known from its shape alone: by a table for the GPU at hand, or by a rule.
 
 A table is a file `tuned/NAME.json`, where NAME is the GPU's name in lower case with dashes; `python -m
-benchmarks.kernels --tune` writes it. Nothing is timed when an engine starts, so starts are fast and results repeat.
+benchmarks.kernels --tune` writes it. It also serves GPUs without one that have as many processors of the same kind.
+Nothing is timed when an engine starts, so starts are fast and results repeat.
 """
 
 from __future__ import annotations
@@ -46,6 +47,14 @@ class ProductConfig:
         return -(-num_rows // self.block_m) * -(-num_columns // self.block_n)
 
 
+class Gpu(NamedTuple):
+    """A device, as its driver describes it."""
+
+    name: str
+    capability: str  # of its processors, such as "9.0"
+    num_processors: int
+
+
 class Shape(NamedTuple):
     """A product's weights [n, k], of values of `dtype` (as torch names it)."""
 
@@ -75,13 +84,21 @@ def slug(gpu_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")
 
 
-def read_table(gpu_name: str, folder: Path = TUNED) -> Table:
+def read_table(gpu: Gpu, folder: Path = TUNED) -> Table:
     """The table for that GPU, empty where there is none. Raises ValueError naming a product that cannot run."""
-    file = folder / f"{slug(gpu_name)}.json"
-    if not file.exists():
-        return {}
+    file = folder / f"{slug(gpu.name)}.json"
+    if file.exists():
+        return _parsed(file, json.loads(file.read_text()))
+    for other in sorted(folder.glob("*.json")):
+        values = json.loads(other.read_text())
+        if Gpu(**values["gpu"])[1:] == gpu[1:]:
+            return _parsed(other, values)
+    return {}
+
+
+def _parsed(file: Path, values: dict[str, Any]) -> Table:
     table: Table = {}
-    for product in json.loads(file.read_text())["products"]:
+    for product in values["products"]:
         shape = Shape(product["op"], product["n"], product["k"], product["dtype"])
         thresholds = [Threshold(row["max_rows"], _config(row["config"])) for row in product["rows"]]
         for max_rows, config in thresholds:
@@ -95,8 +112,8 @@ def _config(values: dict[str, Any] | None) -> ProductConfig | None:
     return None if values is None else ProductConfig(**values)
 
 
-def table_json(table: Table) -> list[dict[str, Any]]:
-    """The `products` of a table's file; thresholds that change nothing are left out."""
+def table_json(gpu: Gpu, table: Table) -> dict[str, Any]:
+    """What a table's file holds at least; thresholds that change nothing are left out."""
     products = []
     for shape, thresholds in table.items():
         kept = [
@@ -105,7 +122,7 @@ def table_json(table: Table) -> list[dict[str, Any]]:
         ]  # fmt: skip
         rows = [{"max_rows": rows, "config": config and dataclasses.asdict(config)} for rows, config in kept]
         products.append({**shape._asdict(), "rows": rows})
-    return products
+    return {"gpu": gpu._asdict(), "products": products}
 
 
 def choose(table: Table, shape: Shape, num_rows: int, num_processors: int) -> ProductConfig | None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.paged_attention import PagedContext
-from voxcpm_core.kernels.product_configs import Op, ProductConfig, Shape, choose, read_table
+from voxcpm_core.kernels.product_configs import Gpu, Op, ProductConfig, Shape, choose, read_table
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
 from voxcpm_core.kernels.triton_guidance import guided_step
@@ -60,10 +60,15 @@ def _gated(gate_up: Tensor) -> Tensor:
     return out
 
 
+def gpu_of(device: torch.device) -> Gpu:
+    properties = torch.cuda.get_device_properties(device)
+    return Gpu(properties.name, f"{properties.major}.{properties.minor}", properties.multi_processor_count)
+
+
 def _device_choice(device: torch.device) -> Choice:
     if device.type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        table, num_processors = read_table(properties.name), properties.multi_processor_count
+        gpu = gpu_of(device)
+        table, num_processors = read_table(gpu), gpu.num_processors
     else:
         table, num_processors = {}, 1  # the interpreter
     return cache(lambda shape, num_rows: choose(table, shape, num_rows, num_processors))
