@@ -24,7 +24,8 @@ class Variant(NamedTuple):
 
     def shared_bytes(self, capability: int) -> int:
         signature = {name: self.types.get(name, "constexpr") for name in self.kernel.arg_names}
-        aligned = [i for i, (name, kind) in enumerate(signature.items()) if kind.startswith("*") or name in self.multiples]
-        source = ASTSource(self.kernel, signature, self.constants, {(i,): [["tt.divisibility", 16]] for i in aligned})
+        multiples = {*self.multiples, *(name for name, kind in signature.items() if kind.startswith("*"))}
+        attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(signature) if name in multiples}
+        source = ASTSource(self.kernel, signature, self.constants, attributes)
         target = GPUTarget("cuda", capability, WARP_SIZE)
         return triton.compile(source, target=target, options=self.options).metadata.shared
