@@ -94,9 +94,10 @@ def test_fp16_in_wide_levels():
 def test_the_kernels_of_a_device_bring_their_decoder():
     expected, dense = reference("2"), reference("dense")
     assert TORCH_KERNELS.vae_decoder(expected) is expected
-    found = triton_kernels().vae_decoder(expected)
+    kernels = triton_kernels(torch.device("cpu"))
+    found = kernels.vae_decoder(expected)
     assert isinstance(found, triton_decoder.TritonVaeDecoder)
     assert found.state_size == expected.state_size
-    assert triton_kernels().vae_decoder(dense) is dense
+    assert kernels.vae_decoder(dense) is dense
     with pytest.raises(ValueError, match="depthwise"):
         triton_decoder.TritonVaeDecoder(dense)
