@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
-import shutil
 import signal
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +17,8 @@ from tests.server.instance import Instance
 from tests.server.scraped import Scrape, wait_for_scrape
 from tests.server.streams import LONG, GrpcStream
 from tests.server.wire import GrpcCall, call, generate
-from voxcpm_client.server import TritonServer, find_repository
+from tests.server_process import with_one_instance
+from voxcpm_client.server import TritonServer
 from voxcpm_core.metrics import catalog
 from voxcpm_core.metrics.catalog import METRICS, Kind
 
@@ -62,17 +61,6 @@ def post(server: TritonServer, verb: str) -> int:
         return connection.getresponse().status
     finally:
         connection.close()
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Path:
-    """With one instance, which is sooner there than four."""
-    folder: Path = shutil.copytree(find_repository(), tmp_path / "models")
-    config = folder / "voxcpm" / "config.pbtxt"
-    shipped = config.read_text()
-    config.write_text(shipped.replace("count: 4", "count: 1"))
-    assert config.read_text() != shipped
-    return folder
 
 
 def is_idle(scrape: Scrape) -> bool:
@@ -160,7 +148,8 @@ def test_all_metrics_are_there_with_their_labels(triton_server: TritonServer):
         assert scrape.value(f"voxcpm_{name}") == status[key]
 
 
-def test_a_killed_worker_and_a_reload(start_server: Callable[..., TritonServer], repository: Path):
+def test_a_killed_worker_and_a_reload(start_server: Callable[..., TritonServer], tmp_path: Path):
+    repository = with_one_instance(tmp_path)
     server = start_server(repository=repository, arguments=("--model-control-mode=explicit", "--load-model=voxcpm"))
     stream = GrpcStream(server, LONG)
     assert stream.next_chunk()
@@ -183,11 +172,3 @@ def test_a_killed_worker_and_a_reload(start_server: Callable[..., TritonServer],
     assert post(server, "unload") == 200
     wait_for_scrape(server, lambda now: not any(name.startswith("voxcpm_") for name in now.names()))
     assert server.exit_code() is None
-
-
-def test_without_metrics(start_server: Callable[..., TritonServer], repository: Path):
-    server = start_server(repository=repository, arguments=("--allow-metrics=false",))
-    assert call(server, max_length=2).errors == []
-    host, port = server.metrics_url.split(":")
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((host, int(port)))
