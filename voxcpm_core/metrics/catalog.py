@@ -82,7 +82,8 @@ DURATION = Metric(
     "from receiving a request to its last chunk, of finished requests", buckets=_DURATIONS_S,
 )
 REAL_TIME = Metric(
-    "voxcpm_real_time_ratio", Kind.HISTOGRAM, "RTF: the same over the seconds of audio", buckets=_RATIOS,
+    "voxcpm_real_time_ratio", Kind.HISTOGRAM,
+    "RTF: the duration of a finished request over its seconds of audio", buckets=_RATIOS,
 )
 STEP = Metric("voxcpm_step_seconds", Kind.HISTOGRAM, "wall time of a step of the engine", buckets=_STEPS_S)
 BATCH_SIZE = Metric(
