@@ -128,12 +128,13 @@ def test_a_checkpoint_without_weights_is_named(tmp_path):
 
 
 def test_every_step_is_seen_with_its_time(worker):
+    wait_until(lambda: worker.stats().running == 0)
     turns = []
     first = worker.stats()
     worker.watch_turns(lambda before, after: turns.append((before, after)))
     try:
         finished(worker, SHORT)
-        wait_until(lambda: worker.stats().running == 0)
+        wait_until(lambda: turns and turns[-1][1].running == 0)
     finally:
         worker.watch_turns(lambda before, after: None)
     assert worker.gpu == "cpu"
