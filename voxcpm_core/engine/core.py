@@ -47,6 +47,7 @@ class EngineCore:
         self._num_prefills = 0
         self._num_patches = 0
         self._busy_ns = 0
+        self._busy_until_ns = 0
 
     @property
     def has_work(self) -> bool:
@@ -76,11 +77,13 @@ class EngineCore:
 
     def step(self) -> None:
         """Plan and launch the next step, then collect what is not allowed to stay in flight."""
-        began_ns = time.monotonic_ns()
+        if not self._in_flight:  # else the device has been at work since the turn before ended
+            self._busy_until_ns = time.monotonic_ns()
         try:
             self._step()
         finally:
-            self._busy_ns += time.monotonic_ns() - began_ns
+            before_ns, self._busy_until_ns = self._busy_until_ns, time.monotonic_ns()
+            self._busy_ns += self._busy_until_ns - before_ns
 
     def _step(self) -> None:
         plan = self._scheduler.plan()
