@@ -1,7 +1,8 @@
-"""Make the demo voice: train an AudioVAE on a corpus, then the model on its latents, and write a checkpoint folder.
+"""Make the demo voice: train an AudioVAE on a corpus, refine its decoder, then train the model on its latents.
 
-Bounded by wall-clock time; the folder is written every few minutes and holds whatever was reached when the run ends,
-in whatever way. A run goes on from the weights of a folder with --resume.
+Bounded by wall-clock time; the checkpoint folder is written every few minutes and holds whatever was reached when the
+run ends, in whatever way. A run goes on from the weights of a folder with --resume; a phase with no minutes leaves its
+files alone, so that decoder and model can be trained in one folder at once, on two GPUs.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from demo_voice.batches import BatchSettings
 from demo_voice.export import folder_bytes, read_main, read_vae, write_config, write_main, write_vae
@@ -51,6 +54,14 @@ SCALES = {
 }
 
 
+class Minutes(NamedTuple):
+    """How long each phase may last."""
+
+    vae: float
+    decoder: float
+    model: float
+
+
 class Training:
     """One run of the command."""
 
@@ -60,6 +71,7 @@ class Training:
         """Writes configuration and tokenizer to `out`; raises ConfigError or CheckpointError for a folder to resume
         from that does not fit."""
         self._out, self._resume, self._seed, self._device = out, resume, seed, device
+        self._copies = resume is not None and resume.resolve() != out.resolve()
         self._scale = SCALES[size]
         out.mkdir(parents=True, exist_ok=True)
         _place_tokenizer(out, resume or tokenizer)
@@ -67,34 +79,42 @@ class Training:
         self._config: ModelConfig = write_config(out, voice_config(size, self._spelling.vocab_size))
         torch.manual_seed(seed)
 
-    def run(self, corpus: Path, vae_minutes: float, model_minutes: float) -> None:
-        """Both phases; errors end it after what was trained is written."""
+    def run(self, corpus: Path, minutes: Minutes) -> None:
+        """All phases; errors end it after what was trained is written."""
         data = TrainingData(corpus, self._device)
         data.wait()
-        vae = self._train_vae(data, vae_minutes)
-        speech = SpeechData(data, vae, self._spelling, DEFAULT_SPEAKER.name)
-        self._train_model(speech, model_minutes)
+        vae = self._train_vae(data, minutes)
+        tensors = self._resume and read_main(self._resume, self._config)
+        if not tensors:
+            tensors = initial_tensors(self._config, torch.Generator().manual_seed(self._seed))
+        elif minutes.model <= 0 and not self._copies:
+            return
+        write_main(self._out, self._config, tensors)
+        if minutes.model > 0:
+            self._train_model(SpeechData(data, vae, self._spelling, DEFAULT_SPEAKER.name), tensors, minutes.model)
 
-    def _train_vae(self, data: TrainingData, minutes: float) -> AudioVae:
+    def _train_vae(self, data: TrainingData, minutes: Minutes) -> AudioVae:
         vae = AudioVae(self._config.vae).to(self._device)
         stored = self._resume and read_vae(self._resume, self._config)
         if stored:
             vae.load_state_dict(stored)
-        if minutes > 0 or not stored:
-            trainer = VaeTrainer(vae, self._scale.vae, data.clips)
-            torch.backends.cudnn.benchmark = True  # all clips have one length; later, every shape is another
-            trainer.run(Clock(minutes), lambda: write_vae(self._out, self._config, vae.state_dict()))
-            torch.backends.cudnn.benchmark = False
-        else:
+        if minutes.vae > 0 or not stored:
+            self._run_vae_phase(vae, data, minutes.vae, refines=False)
+        elif self._copies:
             write_vae(self._out, self._config, stored)
+        if minutes.decoder > 0:
+            self._run_vae_phase(vae, data, minutes.decoder, refines=True)
         # The latents must be those of the weights as written, which are rounded.
         vae.load_state_dict(read_vae(self._out, self._config) or {})
         return vae.requires_grad_(False)
 
-    def _train_model(self, speech: SpeechData, minutes: float) -> None:
-        tensors = self._resume and read_main(self._resume, self._config)
-        if not tensors:
-            tensors = initial_tensors(self._config, torch.Generator().manual_seed(self._seed))
+    def _run_vae_phase(self, vae: AudioVae, data: TrainingData, minutes: float, refines: bool) -> None:
+        trainer = VaeTrainer(vae, self._scale.vae, data.clips, refines)
+        torch.backends.cudnn.benchmark = True  # all clips have one length; later, every shape is another
+        trainer.run(Clock(minutes), lambda: write_vae(self._out, self._config, vae.state_dict()))
+        torch.backends.cudnn.benchmark = False
+
+    def _train_model(self, speech: SpeechData, tensors: dict[str, Tensor], minutes: float) -> None:
         scale = self._scale
         trainer = ModelTrainer(self._config, tensors, self._device, scale.learning_rate)
         settings = BatchSettings(self._config.patch_size, scale.rows_per_batch, scale.sequences_per_pool)
@@ -120,8 +140,9 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo_voice.train", description=__doc__)
     parser.add_argument("out", type=Path, help="the checkpoint folder to write")
     parser.add_argument("--corpus", type=Path, required=True, help="folder of shards, which may still grow")
-    parser.add_argument("--vae-minutes", type=float, default=8.0)
-    parser.add_argument("--model-minutes", type=float, default=16.0)
+    parser.add_argument("--vae-minutes", type=float, default=10.0)
+    parser.add_argument("--decoder-minutes", type=float, default=6.0)
+    parser.add_argument("--model-minutes", type=float, default=20.0)
     parser.add_argument("--resume", type=Path, help="checkpoint folder whose weights to start from; may be OUT")
     parser.add_argument("--tokenizer", type=Path, help="folder whose tokenizer to take, in place of training it")
     parser.add_argument("--size", choices=SIZES, default="demo")
@@ -141,7 +162,7 @@ def main(arguments: Sequence[str]) -> None:
     training = Training(
         given.out, given.resume, given.tokenizer, given.size, given.seed, torch.device(given.device)
     )
-    training.run(given.corpus, given.vae_minutes, given.model_minutes)
+    training.run(given.corpus, Minutes(given.vae_minutes, given.decoder_minutes, given.model_minutes))
     print(f"{given.out}: {folder_bytes(given.out)} bytes", flush=True)
 
 

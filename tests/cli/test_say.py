@@ -76,7 +76,7 @@ def test_standard_output_is_audio_alone(cli: Cli, triton_server: TritonServer) -
     [
         (("--temperature", "-1"), b"[INVALID_PARAMETER]", os.EX_DATAERR),
         (("--prompt-text", "words"), b"[CONFLICTING_INPUTS]", os.EX_DATAERR),
-        (("--prompt-audio", "nowhere.wav", "--prompt-text", "words"), b"nowhere.wav", 1),
+        (("--prompt-audio", "nowhere.wav", "--prompt-text", "words"), b"nowhere.wav: No such file", 1),
         (("--seed", str(2**63)), b"seed", os.EX_DATAERR),
         (("--format", "mp3", "--bitrate", "7"), b"bitrate", os.EX_DATAERR),
         (("--format", "mp3", "--play"), b"--format mp3 cannot be played", os.EX_DATAERR),
@@ -139,7 +139,8 @@ def test_speech_begins_before_standard_input_ends(triton_server: TritonServer) -
         (("say", "-", "-o", "speech.mp3"), b"Hello.", b"sentences are joined as", os.EX_DATAERR),
         (("say", "-", "-o", "-"), b"\xff\xfe", b"the text is not UTF-8", os.EX_DATAERR),
         (("say", "-", "-o", "-"), b" \n", b"nothing that can be spoken", os.EX_DATAERR),
-        (("say", "--file", "nowhere.txt", "-o", "-"), b"", b"nowhere.txt", 1),
+        (("say", "--file", "nowhere.txt", "-o", "-"), b"", b"nowhere.txt: No such file", 1),
+        (("say", "long " * 10_000, "-o", "-"), b"", b"--file says a long text sentence by sentence", os.EX_DATAERR),
         (("say", "-o", "-"), b"", b"give either TEXT or --file", 2),
         (("say", "Hello.", "--file", "text.txt", "-o", "-"), b"", b"give either TEXT or --file", 2),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from demo_voice import train, train_lora
+from demo_voice.export import MAIN_FILE
 from demo_voice.speakers import DEFAULT_SPEAKER
 from tests.demo_voice.tone_voice import PATCH_SAMPLES, VOCAB_SIZE, Tone, tone
 from tests.engine.harness import SMALL, Harness
@@ -22,6 +24,7 @@ from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
 from voxcpm_core.errors import CheckpointError
 from voxcpm_core.types import Condition, SamplingParams, SpeechRequest
 
+NOTHING = "--vae-minutes", "0", "--decoder-minutes", "0", "--model-minutes", "0"
 WORDS = ("hello", "the world", "and on", "to of the", "hello hello")
 
 
@@ -63,7 +66,8 @@ def arguments(places, out, *others: str) -> list[str]:
 @pytest.fixture(scope="module")
 def voice(places):
     torch.set_num_threads(1)
-    train.main(arguments(places, "voice", "--vae-minutes", "0.02", "--model-minutes", "0.03"))
+    phases = "--vae-minutes", "0.02", "--decoder-minutes", "0.01", "--model-minutes", "0.03"
+    train.main(arguments(places, "voice", *phases))
     return places / "voice"
 
 
@@ -80,17 +84,28 @@ def test_the_engine_speaks_with_what_the_command_wrote(voice):
 
 
 def test_a_run_goes_on_from_the_weights_alone(places, voice):
-    more = "--vae-minutes", "0", "--model-minutes", "0", "--resume", str(voice)
-    train.main(arguments(places, "more", *more))
+    train.main(arguments(places, "more", *NOTHING, "--resume", str(voice)))
     for read in (read_tensors, read_vae_tensors):
         before, after = read(voice), read(places / "more")
         assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_refining_leaves_the_model_alone(places, voice):
+    shutil.copytree(voice, places / "refined")
+    before = (places / "refined" / MAIN_FILE).stat().st_mtime_ns
+    refining = "--resume", str(places / "refined"), *NOTHING, "--decoder-minutes", "0.01"
+    train.main(arguments(places, "refined", *refining))
+    assert (places / "refined" / MAIN_FILE).stat().st_mtime_ns == before
+    old, new = (read_vae_tensors(folder) for folder in (voice, places / "refined"))
+    changed = {name for name in old if not torch.equal(old[name], new[name])}
+    assert changed
+    assert all(name.startswith("decoder.") for name in changed)
+
+
 def test_a_folder_of_another_size_is_refused(places, voice):
     with pytest.raises(CheckpointError, match="tensor"):
         train.main([str(places / "wrong"), "--corpus", str(places / "corpus"), "--resume", str(voice), "--size", "demo",
-                    "--device", "cpu", "--vae-minutes", "0", "--model-minutes", "0"])
+                    "--device", "cpu", *NOTHING])
 
 
 def test_an_adapter_is_trained_for_one_further_voice(places, voice):
@@ -104,7 +119,7 @@ def test_an_adapter_is_trained_for_one_further_voice(places, voice):
 @pytest.mark.soak
 def test_a_terminated_run_leaves_a_whole_checkpoint(places):
     late, out = places / "late", places / "ended"
-    command = arguments(places, "ended", "--vae-minutes", "0.01", "--model-minutes", "5")
+    command = arguments(places, "ended", "--vae-minutes", "0.01", "--decoder-minutes", "0", "--model-minutes", "5")
     command[command.index(str(places / "corpus"))] = str(late)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(

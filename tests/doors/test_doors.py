@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.doors.conftest import Loaded
+from tests.doors.conftest import COUNT, Loaded
 from tests.serving.fake_triton import FakeRequest, FakeSender, text
 from tests.serving.served import GENEROUS_S, speech, wav_bytes
+from voxcpm_core.doors.door import CONNECTED_AGAIN_S, Door
+from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.serving.gate import CANCEL_POLL_S
 from voxcpm_core.serving.poller import RUNNING_POLL_S
 
@@ -171,14 +173,34 @@ def test_an_engine_that_closes_says_so_through_the_doors(load: Load):
     assert "[NOT_READY]" in error.message
 
 
-def test_a_request_at_a_door_without_an_engine_is_answered(load: Load, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("voxcpm_core.doors.door.CONNECTED_S", 0.1)
+def test_a_door_whose_engine_has_ended_says_so_at_once(load: Load):
+    """Triton starts no stub again, so to try again helps nobody."""
     loaded = load()
+    served = speech("served")
+    loaded.doors[2].execute([served])
+    finished(served)
     loaded.host.close()
-    late = speech("late")
+    caught, late = speech("caught"), speech("late")
+    loaded.doors[2].execute([caught])
+    assert finished(caught).errors
+    start_s = time.monotonic()
     loaded.doors[2].execute([late])
     (error,) = finished(late).errors
-    assert error.message.startswith(("[NOT_READY] request late: ", "[INTERNAL] request late: "))
+    assert error.message == (
+        "[NOT_READY] request late: the instance with the engine has ended; the model must be loaded again"
+    )
+    assert time.monotonic() - start_s < MARGIN * CONNECTED_AGAIN_S
+
+
+def test_a_door_that_never_had_an_engine_refuses(load: Load, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("voxcpm_core.doors.door.FIRST_CONNECTED_S", 0.1)
+    loaded = load()
+    stranger = Door(InstancePlace("nobody", "1", "nobody_0", "KIND_CPU 0", 1, COUNT), loaded.backend)
+    request = speech("early")
+    stranger.execute([request])
+    stranger.close()
+    (error,) = finished(request).errors
+    assert error.message.endswith("the instance with the engine cannot be reached, retry after 1000 ms")
 
 
 def test_two_loads_of_a_model_do_not_mix(load: Load):

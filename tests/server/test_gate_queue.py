@@ -6,13 +6,14 @@ import os
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from tests.server.conftest import QUEUE_SIZE
-from tests.server.instance import GENEROUS_S, Instance, logged_ends
+from tests.server.instance import GENEROUS_S, Instance, logged_end, logged_ends
 from tests.server.streams import LONG, GrpcStream
 from tests.server.wire import call, generate, generate_stream
 
@@ -31,10 +32,9 @@ class Jam:
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
-        self._streams: list[GrpcStream] = []
+        self._streams: dict[str, GrpcStream] = {}  # by request id, in order
         instance.wait_until_idle()
-        self._add()
-        assert self._streams[0].next_chunk()
+        assert self._add().next_chunk()
         self._add()
         instance.wait_for(running=1, waiting=1)
         for _ in range(NUM_AT_GATE + NUM_AHEAD):
@@ -47,13 +47,23 @@ class Jam:
         status = self.instance.status()
         assert (status["running"], status["waiting"], status["num_prefills"]) == (1, 1, self.num_prefills)
 
-    def clear(self, pause_s: float = 0.0) -> None:
-        for stream in self._streams:
+    def clear(self) -> None:
+        for stream in self._streams.values():
             stream.leave()
-            time.sleep(pause_s)
 
-    def _add(self) -> None:
-        self._streams.append(GrpcStream(self.instance.server, LONG))
+    def clear_one_by_one(self) -> None:
+        """So that each instance has taken its next request before another is free, and none race for the gate."""
+        *entered, ahead = self._streams.items()
+        for request_id, stream in entered:
+            stream.leave()
+            logged_end(self.instance.server, request_id)
+            time.sleep(SETTLED_S)
+        ahead[1].leave()
+
+    def _add(self) -> GrpcStream:
+        request_id = f"jam-{uuid.uuid4()}"
+        stream = self._streams[request_id] = GrpcStream(self.instance.server, LONG, request_id)
+        return stream
 
 
 @pytest.fixture
@@ -112,7 +122,7 @@ def test_priorities_rule_and_equals_keep_their_order(jam: Jam):
     readers = [threading.Thread(target=finish, args=[name]) for name in names]
     for reader in readers:
         reader.start()
-    jam.clear(SETTLED_S)  # at once, the instances would take one each and race for the gate
+    jam.clear_one_by_one()
     for reader in readers:
         reader.join(60)
     assert ended == ["high", "first", "second", "low"]

@@ -24,7 +24,8 @@ from voxcpm_core.serving.sender_pool import SenderPool
 from voxcpm_core.threads import in_thread
 
 RETRY_S = 0.05
-CONNECTED_S = 5.0  # the model is ready once all instances are, so the engine's is there
+FIRST_CONNECTED_S = 5.0  # the model is ready once all instances are, so the engine's is there
+CONNECTED_AGAIN_S = 4 * RETRY_S  # Triton does not start the stub of an instance again
 RETRY_AFTER_MS = 1000
 
 
@@ -40,6 +41,7 @@ class Door:
         self._numbers = itertools.count()
         self._cond = threading.Condition()
         self._link: Link | None = None
+        self._had_link = False
         self._closing = threading.Event()
         self._connecting = in_thread(self._stay_connected, "voxcpm-door")
 
@@ -85,11 +87,15 @@ class Door:
 
     def _connected(self) -> Link:
         with self._cond:
-            self._cond.wait_for(lambda: self._link is not None or self._closing.is_set(), CONNECTED_S)
-            if self._link is None:
+            timeout_s = CONNECTED_AGAIN_S if self._had_link else FIRST_CONNECTED_S
+            self._cond.wait_for(lambda: self._link is not None or self._closing.is_set(), timeout_s)
+            if self._link is not None:
+                return self._link
+            if self._had_link:
+                message = "the instance with the engine has ended; the model must be loaded again"
+            else:
                 message = f"the instance with the engine cannot be reached, retry after {RETRY_AFTER_MS} ms"
-                raise RequestError(ErrorCode.NOT_READY, message)
-            return self._link
+            raise RequestError(ErrorCode.NOT_READY, message)
 
     def _stay_connected(self) -> None:
         while not self._closing.wait(RETRY_S):
@@ -97,7 +103,7 @@ class Door:
             if link is None:
                 continue
             with self._cond:
-                self._link = link
+                self._link, self._had_link = link, True
                 self._cond.notify_all()
             if self._closing.is_set():
                 link.close()

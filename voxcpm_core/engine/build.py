@@ -56,11 +56,11 @@ def build_core(
     num_positions = config.num_positions(model_config)
     use_graphs = config.cuda_graphs == "on" and device.type == "cuda"
     tensors = read_tensors(folder, model_config)
-    kernels = triton_kernels() if use_graphs else TORCH_KERNELS
+    kernels = triton_kernels(device) if use_graphs else TORCH_KERNELS
     model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, kernels.layer_ops)
     vae_tensors = read_vae_tensors(folder, model_config)
     encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)
-    decoder = VaeDecoder.from_tensors(model_config.vae, vae_tensors, device)
+    decoder = kernels.vae_decoder(VaeDecoder.from_tensors(model_config.vae, vae_tensors, device))
     sizes = RunnerSizes(
         num_slots=config.max_running, num_pages=0, page_size=config.page_size, max_positions=num_positions,
         num_steps=SamplingParams().inference_timesteps, max_steps=config.max_timesteps,

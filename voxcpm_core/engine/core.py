@@ -52,6 +52,8 @@ class EngineCore:
         self._num_steps = 0
         self._num_prefills = 0
         self._num_patches = 0
+        self._busy_ns = 0
+        self._busy_until_ns = 0
 
     @property
     def has_work(self) -> bool:
@@ -81,6 +83,15 @@ class EngineCore:
 
     def step(self) -> None:
         """Plan and launch the next step, then collect what is not allowed to stay in flight."""
+        if not self._in_flight:  # else the device has been at work since the turn before ended
+            self._busy_until_ns = time.monotonic_ns()
+        try:
+            self._step()
+        finally:
+            before_ns, self._busy_until_ns = self._busy_until_ns, time.monotonic_ns()
+            self._busy_ns += self._busy_until_ns - before_ns
+
+    def _step(self) -> None:
         start_s = time.monotonic()
         plan = self._scheduler.plan()
         keep = 0
@@ -115,6 +126,7 @@ class EngineCore:
             num_prefills=self._num_prefills,
             num_patches=self._num_patches,
             collected_ns=self.runner.collected_ns,
+            busy_ns=self._busy_ns,
         )
 
     def _launched(self, step: InFlight) -> None:

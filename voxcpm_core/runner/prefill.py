@@ -15,7 +15,7 @@ from voxcpm_core.runner.upload import upload
 from voxcpm_core.scheduler import Stream
 from voxcpm_core.text.layout import prefill_layout
 from voxcpm_core.types import PAD_SIDES, Condition, PadSide
-from voxcpm_core.vae import VaeDecoder, VaeEncoder
+from voxcpm_core.vae import StreamDecoder, VaeEncoder
 
 Failures = list[tuple[Stream, Exception]]
 
@@ -24,7 +24,8 @@ class Prefiller:
     """Runs the prefixes of newcomers and leaves their state in their slots."""
 
     def __init__(
-        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, buffers: SlotBuffers, runner: PrefillRunner
+        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: StreamDecoder, buffers: SlotBuffers,
+        runner: PrefillRunner,
     ) -> None:
         self._model = model
         self._encoder = encoder

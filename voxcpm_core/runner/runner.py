@@ -22,7 +22,7 @@ from voxcpm_core.runner.transfer import HostArena, HostCopier, HostCopy
 from voxcpm_core.runner.upload import upload
 from voxcpm_core.scheduler import Row, StepPlan, Stream
 from voxcpm_core.types import FloatArray, PadSide
-from voxcpm_core.vae import VaeDecoder, VaeEncoder
+from voxcpm_core.vae import StreamDecoder, VaeEncoder
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Runner:
     """Holds model, caches and slot state of one device."""
 
     def __init__(
-        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, sizes: RunnerSizes, *,
+        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: StreamDecoder, sizes: RunnerSizes, *,
         kernels: KernelSet, use_graphs: bool = False, noise: NoiseSource | None = None, arena: HostArena | None = None,
     ) -> None:
         """`noise`: None is counter noise, as in serving."""

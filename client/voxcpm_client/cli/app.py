@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from voxcpm_client.cli.bench import bench
 from voxcpm_client.cli.checkpoints import convert, make_checkpoint
 from voxcpm_client.cli.demo import demo
 from voxcpm_client.cli.exit_status import exit_status
@@ -41,6 +42,7 @@ def options(
 
 app.command(context_settings={"allow_extra_args": True})(serve)
 app.command()(say)
+app.command()(bench)
 app.command()(demo)
 app.command("make-checkpoint")(make_checkpoint)
 app.command()(convert)
@@ -51,5 +53,11 @@ def main() -> None:
     try:
         app()
     except (VoxError, ServerError, OSError, ValueError) as error:
-        print(f"voxcpm-triton: {error}", file=sys.stderr)
+        print(f"voxcpm-triton: {_line(error)}", file=sys.stderr)
         sys.exit(exit_status(error))
+
+
+def _line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

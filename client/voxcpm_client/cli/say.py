@@ -14,7 +14,7 @@ from voxcpm_client.cli.output import STANDARD_OUTPUT, format_of, write
 from voxcpm_client.cli.progress import shown, summary
 from voxcpm_client.cli.text import STANDARD_INPUT, pieces_of
 from voxcpm_client.client import Client
-from voxcpm_client.errors import InvalidParameter
+from voxcpm_client.errors import InvalidParameter, TooLarge
 from voxcpm_client.playback import find_player, play, played
 from voxcpm_client.types import Chunk, SpeechOptions
 
@@ -66,13 +66,18 @@ def say(
         "min_length": min_length, "max_length": max_length, "length_cap": length_cap, "ignore_stop": ignore_stop,
         "normalize": normalize, "retry_badcase": retry_badcase,
     }  # fmt: skip
+    in_sentences = text is None or text == STANDARD_INPUT
     with Client(url=url, timeout_s=timeout_s) as client:
-        if text is None or text == STANDARD_INPUT:
+        if in_sentences:
             stream = client.stream_text(pieces_of(file or STANDARD_INPUT), **options)
         else:
-            stream = client.stream(text, **options)
-        with closing(stream):
-            print(_say(stream, output, also_play, audio_format), file=sys.stderr)
+            stream = client.stream(text or "", **options)
+        try:
+            with closing(stream):
+                print(_say(stream, output, also_play, audio_format), file=sys.stderr)
+        except TooLarge as error:
+            hint = "" if in_sentences else "; --file says a long text sentence by sentence"
+            raise TooLarge(f"{error}{hint}") from None
 
 
 def _say(stream: Generator[Chunk, None, None], output: str | None, also_play: bool, audio_format: str) -> str:
