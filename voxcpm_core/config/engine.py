@@ -26,6 +26,9 @@ class EngineConfig:
     max_timesteps: int = 30  # upper limit of inference_timesteps
     max_prefill_tokens: int = 2048  # positions prefilled in one step, so that running streams are not held up
     max_audio_seconds: int = 60  # of a prompt or reference
+    voices: str = ""  # folder of registered voices, which every replica may share; "": none are kept
+    max_voices: int = 1000  # in that folder
+    max_voices_mib: int = 1024  # of that folder
     page_size: int = 16  # LM positions per KV page
     gpu_memory_utilization: float = 0.9  # share of the GPU's memory that the engine may use, weights included
     kv_cache_mib: int = 0  # memory for KV pages; 0: what the share above leaves on CUDA, 1 GiB on the CPU
@@ -35,7 +38,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_running", "max_waiting", "max_model_len", "max_text_tokens", "max_prefill_tokens",
-                     "max_audio_seconds", "page_size"):
+                     "max_audio_seconds", "max_voices", "max_voices_mib", "page_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
