@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import os
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -14,66 +12,19 @@ import numpy as np
 import pytest
 import soundfile
 
-from tests.serving.fake_engine import FakeEngine
-from tests.serving.fake_triton import FakeBackend, FakeRequest, FakeSender, text
+from tests.serving.fake_triton import FakeRequest, text
+from tests.serving.loaded import Loaded
 from tests.serving.served import GENEROUS_S, MODEL, speech, wav_bytes
 from voxcpm_core.checkpoint.tiny import tiny_config
-from voxcpm_core.config.engine import EngineConfig
 from voxcpm_core.config.model import ModelConfig
-from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.errors import ErrorCode, RequestError
-from voxcpm_core.local.client import LocalClient, connect_instances
-from voxcpm_core.local.status import InstanceName
-from voxcpm_core.serving.instance import Instance
+from voxcpm_core.local.client import LocalClient
 from voxcpm_core.text.tokenizer import TextTokenizer
-from voxcpm_core.types import EngineRequest, FloatArray, PadSide
+from voxcpm_core.types import EngineRequest
 from voxcpm_core.voices import Voice, VoiceStore
 
-NAME = InstanceName("voxcpm", "1", "voxcpm_0")
-ALONE = InstancePlace("voxcpm", "1", "voxcpm_0", "KIND_CPU 0", index=0, count=1)
 V1 = ModelConfig.from_json(tiny_config("1.5"))
 WAV = wav_bytes(3990)  # not whole patches
-
-
-class EncodingEngine(FakeEngine):
-    """Its latents tell which samples they stand for, and on which side they were filled up."""
-
-    def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
-        missing = -len(waveform) % self.model.encoder_samples_per_patch
-        padded = np.pad(waveform, (missing, 0) if pad == "left" else (0, missing))
-        frames = padded.reshape(-1, self.model.vae.hop_length)[:, : self.model.feat_dim]
-        future: Future[FloatArray] = Future()
-        future.set_result(frames.astype(np.float32))
-        return future
-
-
-class Loaded:
-    """An instance with a folder of voices, and its socket."""
-
-    def __init__(self, tokenizer: TextTokenizer, model: ModelConfig = MODEL, step_s: float = 0.0, **settings: Any):
-        self.engine = EncodingEngine(model, tokenizer, EngineConfig(model="fake", **settings), step_s)
-        self.backend = FakeBackend()
-        self.instance = Instance(NAME, ALONE, self.engine, self.backend)
-        (self.client,) = connect_instances("voxcpm", os.getppid(), GENEROUS_S)
-
-    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        return self.client.ask(op, **fields)
-
-    def code_of(self, op: str, **fields: Any) -> ErrorCode:
-        with pytest.raises(RequestError) as caught:
-            self.ask(op, **fields)
-        return caught.value.code
-
-    def say(self, **inputs: np.ndarray) -> FakeSender:
-        request = speech(patches=3, seed=np.array([3], np.int64), **inputs)
-        self.instance.execute([request])
-        assert request.sender.final.wait(GENEROUS_S)
-        assert request.sender.violations == []
-        return request.sender
-
-    def close(self) -> None:
-        self.client.close()
-        self.instance.close()
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_records_are_listed_by_name_without_transcripts(store: VoiceStore):
         store.add(voice(name, kind=kind))
     assert [record.name for record in store.records()] == ["a", "b"]
     listed = store.records()[1].listed()
-    assert set(listed) == {"name", "kind", "seconds", "created", "model"}
+    assert set(listed) == {"name", "kind", "seconds", "created", "made_for"}
     assert "begins" not in json.dumps(listed)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from voxcpm_core.config.model import ModelConfig
+from voxcpm_core.config.settings import given_settings
 from voxcpm_core.errors import ConfigError, shown
-
-ENV_PREFIX = "VOXCPM_"
 
 
 @dataclass(frozen=True)
@@ -64,32 +62,4 @@ class EngineConfig:
     @classmethod
     def from_settings(cls, parameters: Mapping[str, str], environ: Mapping[str, str]) -> EngineConfig:
         """Merge config.pbtxt `parameters` with the environment; unknown parameters are errors."""
-        known = {f.name: f for f in fields(cls)}
-        unknown = sorted(set(parameters) - set(known))
-        if unknown:
-            names = ", ".join(sorted(known))
-            raise ConfigError(f"unknown parameter {shown(unknown[0])} in config.pbtxt; known: {names}")
-        values: dict[str, Any] = {}
-        for name, field in known.items():
-            text = environ.get(ENV_PREFIX + name.upper(), parameters.get(name, ""))
-            if text == "":
-                continue
-            values[name] = _READERS[str(field.type)](name, text)
-        return replace(cls(), **values)
-
-
-def _integer(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{name}: expected an integer, got {shown(text)}") from None
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{name}: expected a number, got {shown(text)}") from None
-
-
-_READERS: dict[str, Callable[[str, str], Any]] = {"int": _integer, "float": _number, "str": lambda name, text: text}
+        return cls(**given_settings(cls, parameters, environ))

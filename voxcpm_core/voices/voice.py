@@ -53,7 +53,8 @@ class VoiceRecord:
 
     def listed(self) -> dict[str, Any]:
         """What a list of voices tells of it; the transcript is the caller's own text, and in no list."""
-        return {name: getattr(self, name) for name in ("name", "kind", "seconds", "created", "model")}
+        shown = {name: getattr(self, name) for name in ("name", "kind", "seconds", "created")}
+        return {**shown, "made_for": self.model}
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), ensure_ascii=False, indent=1).encode()
