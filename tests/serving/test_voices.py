@@ -238,7 +238,7 @@ def test_info(loaded: Loaded):
 def rounds(loaded: Loaded, client: LocalClient, count: int) -> None:
     first = None
     for _ in range(count):
-        client.ask("add_voice", name="round", reference_audio=WAV)
+        client.ask("add_voice", name="round", reference_latents=FRAMES.tobytes())
         sender = loaded.say(voice=text("round"))
         client.ask("remove_voice", name="round")
         assert sender.errors == []
