@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -143,6 +144,10 @@ def test_control_over_http(triton_server: TritonServer):
         request.set_data_from_numpy(values)
         answer = json.loads(http.infer("voxcpm_control", [request]).as_numpy("response")[0])
     assert answer["max_running"] == 64
+    body = json.dumps({"request": json.dumps({"op": "status"})}).encode()
+    url = f"http://{triton_server.http_url}/v2/models/voxcpm_control/generate"
+    with urllib.request.urlopen(url, body) as response:
+        assert json.loads(json.loads(response.read())["response"])["max_running"] == 64
 
 
 def test_a_full_engine_answers_and_encodes(narrow: Instance):

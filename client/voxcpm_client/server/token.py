@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from voxcpm_client.control.requests import TOKEN_VARIABLE
 from voxcpm_core.local.folder import user_folder
 
-TOKEN_VARIABLE = "VOXCPM_ADMIN_TOKEN"
 _HERE = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -26,16 +26,16 @@ def left_for_the_user(token: str, grpc_url: str) -> Iterator[None]:
     port = grpc_url.rpartition(":")[2]
     with user_folder(create=True) as folder:
         hidden = folder / f".token-{port}-{secrets.token_hex(4)}"
-        with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(token)
+        with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
+            opened.write(token)
         hidden.rename(_file(folder, port))
     try:
         yield
     finally:
         with contextlib.suppress(OSError), user_folder(create=False) as folder:
-            file_path = _file(folder, port)
-            if file_path.read_text() == token:  # else it is another server's, which has the port now
-                file_path.unlink()
+            file = _file(folder, port)
+            if file.read_text() == token:  # else it is another server's, which has the port now
+                file.unlink()
 
 
 def find_token(url: str) -> str | None:
