@@ -260,4 +260,5 @@ def test_rounds_of_registering_and_removing_leave_memory_flat(loaded: Loaded, fo
     rounds(loaded, loaded.client, count)
     loaded.engine.submitted.clear()
     assert resident_kib() - before < 8192
+    assert len(loaded.instance._adapter.roster._places) <= 1, "who was answered is forgotten"
     assert list(folder.iterdir()) == []

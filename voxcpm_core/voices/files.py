@@ -156,12 +156,12 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = _open_folder(str(folder), None)
-    try:
-        with contextlib.suppress(OSError):  # not every network file system can
+    with contextlib.suppress(OSError):  # not every network file system can
+        descriptor = _open_folder(str(folder), None)
+        try:
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _sweep(root: Path, newest: Path) -> None:
