@@ -7,6 +7,7 @@ import json
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,6 +132,14 @@ def test_asyncio_twins(client: Client):
                 await own.aremove_voice("twin")
 
     asyncio.run(live())
+
+
+@pytest.mark.parametrize("model", ["voxcpm_control", "voxcpm_encode"])
+def test_the_light_models_have_one_process_without_torch(triton_server: TritonServer, model: str):
+    children = Path(f"/proc/{triton_server.pid}/task/{triton_server.pid}/children").read_text().split()
+    stubs = [pid for pid in children if f"/{model}/" in Path(f"/proc/{pid}/cmdline").read_text()]
+    (pid,) = stubs
+    assert "torch" not in Path(f"/proc/{pid}/maps").read_text()
 
 
 def test_control_over_http(triton_server: TritonServer):

@@ -198,7 +198,7 @@ def test_a_full_disk_leaves_nothing(store: VoiceStore, folder: Path, monkeypatch
 
 
 FULL_DISK = """
-import sys
+import subprocess, sys
 from pathlib import Path
 import numpy as np
 from tests.voices.conftest import MODEL, open_store, voice
@@ -214,10 +214,17 @@ for _ in range(2):
     except RequestError as error:
         print(error.code.value, error)
 print(len(list(folder.iterdir())), [record.name for record in store.records()], store.get("first").record.kind)
+subprocess.run(["mount", "-o", "remount,ro", sys.argv[1]], check=True)
+for change in (lambda: store.add(voice("second")), lambda: store.remove("first")):
+    try:
+        change()
+    except RequestError as error:
+        print(error.code.value, error)
+print(open_store(folder).get("first").record.kind)
 """
 
 
-def test_a_disk_that_is_really_full(tmp_path: Path):
+def test_a_disk_that_is_really_full_and_one_that_is_read_only(tmp_path: Path):
     disk = tmp_path / "disk"
     disk.mkdir()
     command = 'mount -t tmpfs -o size=256k tmpfs "$1" && exec "$2" -c "$3" "$1"'
@@ -231,7 +238,9 @@ def test_a_disk_that_is_really_full(tmp_path: Path):
     )
     assert done.returncode == 0, done.stderr
     refused = "INTERNAL the file system refused the voice 'large': No space left on device"
-    assert done.stdout.splitlines() == [refused, refused, "1 ['first'] both"]
+    read_only = [refused.replace("large", name).replace("No space left on device", "Read-only file system")
+                 for name in ("second", "first")]
+    assert done.stdout.splitlines() == [refused, refused, "1 ['first'] both", *read_only, "both"]
 
 
 def test_what_a_killed_server_left_is_swept_once_it_is_old(store: VoiceStore, folder: Path):
