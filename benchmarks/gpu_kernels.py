@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 import torch
 
+from benchmarks.products.shapes import release_shapes
+from benchmarks.products.timing import LIMITS as PRODUCT_LIMITS
+from benchmarks.products.timing import Inputs, relative_error
 from voxcpm_core.kernels.layer_ops import TorchLayerOps
 from voxcpm_core.kernels.noise import philox_normal
 from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention
@@ -28,7 +31,8 @@ Check = Callable[[str, float, float], None]
 def check_kernels(check: Check) -> None:
     _check_noise(check)
     for dtype in LIMITS:
-        _check_layer_ops(check, dtype)
+        _check_norm(check, dtype)
+    _check_products(check)
     for shape in ATTENTION_SHAPES:
         for dtype, limit in LIMITS.items():
             name = f"paged attention {shape}, {str(dtype).removeprefix('torch.')}, largest error"
@@ -41,20 +45,29 @@ def _check_noise(check: Check) -> None:
     check("noise, largest error", float((found - expected).abs().max()), 1e-6)
 
 
-def _check_layer_ops(check: Check, dtype: torch.dtype) -> None:
-    """Against the same in torch, which rounds at the same places."""
-    ours, theirs = TritonLayerOps(), TorchLayerOps()
+def _check_norm(check: Check, dtype: torch.dtype) -> None:
+    """The norm against the same in torch, which rounds at the same places."""
+    ops, dtype_name = TritonLayerOps(CUDA), str(dtype).removeprefix("torch.")
     for rows, hidden in ((1, 2048), (704, 1024), (64, 2048)):
-        x, branch, gate_up = (torch.randn(rows, width, device=CUDA, dtype=dtype) for width in (hidden, hidden, 8192))
-        weight = torch.randn(hidden, device=CUDA, dtype=dtype)
-        pairs = {
-            "norm": (ops.norm(x, weight, 1e-5) for ops in (ours, theirs)),
-            "sum and norm": (ops.add_norm(x, branch, 0.7, weight, 1e-5)[1] for ops in (ours, theirs)),
-            "gating": (ops.swiglu(gate_up) for ops in (ours, theirs)),
-        }
-        for name, (found, expected) in pairs.items():
-            error = float(((found - expected).double().abs() / expected.double().abs().clamp(min=1.0)).max())
-            check(f"{name} [{rows}, {hidden}] {str(dtype).removeprefix('torch.')}, largest error", error, LIMITS[dtype])
+        x, weight = (torch.randn(*shape, device=CUDA, dtype=dtype) for shape in ((rows, hidden), (hidden,)))
+        found, expected = ops.norm(x, weight, 1e-5), TorchLayerOps().norm(x, weight, 1e-5)
+        error = float(((found - expected).double().abs() / expected.double().abs().clamp(min=1.0)).max())
+        check(f"norm [{rows}, {hidden}] {dtype_name}, largest error", error, LIMITS[dtype])
+
+
+def _check_products(check: Check) -> None:
+    """As the engine has them run, against float64; in float32, which takes long to compile, one of each op."""
+    ops = TritonLayerOps(CUDA)
+    shapes = release_shapes("bfloat16") | {
+        shape: rows for shape, rows in release_shapes("float32").items() if shape.k == 2048 and shape.n != shape.k
+    }
+    for shape, all_rows in shapes.items():
+        inputs = Inputs(shape, CUDA, cache_bytes=0)
+        for num_rows in (all_rows[0], 33, all_rows[-1]):
+            x, residual = inputs.rows(num_rows)
+            error = relative_error(inputs, ops, x, residual, inputs.expected(x, residual))
+            name = f"{shape.op} [{num_rows}, {shape.k}] x [{shape.n}], {shape.dtype}, relative error"
+            check(name, error, PRODUCT_LIMITS[shape.dtype])
 
 
 def _attention_error(

@@ -19,7 +19,8 @@ import numpy as np
 # A response without latents, as most are, is exported with what lay in memory; as a number that may be no JSON.
 _STRAY_LATENTS = re.compile(r'(?<=[{,])"latents":[^,}]*')
 # Raw audio is exported as a string with escapes that are not always valid JSON; nothing here needs it.
-_AUDIO = re.compile(r'(?<=[{,])"audio":"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Written so that runs of plain characters are one step: that takes a fifth of the time, and exports have 100 MB.
+_AUDIO = re.compile(r'(?<=[{,])"audio":"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NS_PER_MS = 1e6
 
 

@@ -85,10 +85,13 @@ class Training:
         data.wait()
         vae = self._train_vae(data, minutes)
         tensors = self._resume and read_main(self._resume, self._config)
-        if minutes.model > 0 or not tensors:
+        if not tensors:
+            tensors = initial_tensors(self._config, torch.Generator().manual_seed(self._seed))
+        elif minutes.model <= 0 and not self._copies:
+            return
+        write_main(self._out, self._config, tensors)
+        if minutes.model > 0:
             self._train_model(SpeechData(data, vae, self._spelling, DEFAULT_SPEAKER.name), tensors, minutes.model)
-        elif self._copies:
-            write_main(self._out, self._config, tensors)
 
     def _train_vae(self, data: TrainingData, minutes: Minutes) -> AudioVae:
         vae = AudioVae(self._config.vae).to(self._device)
@@ -111,8 +114,7 @@ class Training:
         trainer.run(Clock(minutes), lambda: write_vae(self._out, self._config, vae.state_dict()))
         torch.backends.cudnn.benchmark = False
 
-    def _train_model(self, speech: SpeechData, tensors: dict[str, Tensor] | None, minutes: float) -> None:
-        tensors = tensors or initial_tensors(self._config, torch.Generator().manual_seed(self._seed))
+    def _train_model(self, speech: SpeechData, tensors: dict[str, Tensor], minutes: float) -> None:
         scale = self._scale
         trainer = ModelTrainer(self._config, tensors, self._device, scale.learning_rate)
         settings = BatchSettings(self._config.patch_size, scale.rows_per_batch, scale.sequences_per_pool)

@@ -42,12 +42,13 @@ def test_readme_is_short_and_its_blocks_are_found():
 
 
 @pytest.mark.server
-def test_say_commands(triton_server, tmp_path):
-    commands = localised(blocks("bash")[0], triton_server).replace(
-        "voxcpm-triton say", f"voxcpm-triton say --url {triton_server.grpc_url}"
-    ).replace("voxcpm-triton voices add", f"voxcpm-triton voices add --url {triton_server.grpc_url}")
-    assert commands.count("say --url") == 6
-    assert commands.count("voices add --url") == 1
+def test_commands(triton_server, tmp_path):
+    commands = localised(blocks("bash")[0], triton_server)
+    for command in ("say", "bench", "voices add"):
+        commands = commands.replace(
+            f"voxcpm-triton {command}", f"voxcpm-triton {command} --url {triton_server.grpc_url}"
+        )
+    assert [commands.count(f"{command} --url") for command in ("say", "bench", "voices add")] == [6, 1, 1]
     run(["bash", "-euc", commands], tmp_path, triton_server)
     assert (tmp_path / "hello.pcm").stat().st_size > 0
     for name in ("hello.wav", "more.mp3", "voice.wav", "anna.wav", "text.wav"):

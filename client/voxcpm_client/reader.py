@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tritonclient.grpc import InferResult, service_pb2
+from tritonclient.grpc import service_pb2
 
 from voxcpm_client.error_texts import error_from_message
 from voxcpm_client.errors import StreamBroken, VoxError
+from voxcpm_client.outputs import BOOL, INT32, INT64, Outputs
 from voxcpm_client.types import Chunk
 
 
@@ -29,7 +28,7 @@ class StreamReader:
             self.error = self.error or error_from_message(response.error_message)
         if self.error is not None or not response.infer_response.outputs:
             return None
-        chunk = _chunk(InferResult(response.infer_response))
+        chunk = _chunk(Outputs(response.infer_response))
         self._check(chunk)
         return chunk
 
@@ -49,21 +48,15 @@ class StreamReader:
         self._saw_last = chunk.is_last
 
 
-def _chunk(result: InferResult) -> Chunk:
-    def value(name: str) -> Any:
-        array = result.as_numpy(name)
-        if array is None or array.shape != (1,):
-            raise StreamBroken(f"the server's output {name!r} is missing or is not one element")
-        return array[0]
-
+def _chunk(outputs: Outputs) -> Chunk:
     return Chunk(
-        audio=value("audio"),
-        index=int(value("chunk_index")),
-        num_samples=int(value("num_samples")),
-        sample_rate=int(value("sample_rate")),
-        is_last=bool(value("is_last")),
-        finish_reason=value("finish_reason").decode(),
-        seed=int(value("seed")),
-        request_id=value("request_id").decode(),
-        latents=result.as_numpy("latents"),
+        audio=outputs.data("audio"),
+        index=outputs.number("chunk_index", INT32),
+        num_samples=outputs.number("num_samples", INT32),
+        sample_rate=outputs.number("sample_rate", INT32),
+        is_last=outputs.number("is_last", BOOL),
+        finish_reason=outputs.data("finish_reason").decode(),
+        seed=outputs.number("seed", INT64),
+        request_id=outputs.data("request_id").decode(),
+        latents=outputs.matrix("latents"),
     )

@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from voxcpm_client.errors import StreamBroken
+from voxcpm_client.playhead import Playhead
 from voxcpm_client.request import DEFAULT_FORMAT
 from voxcpm_client.types import Chunk, FloatArray, Speech
 from voxcpm_client.wav import with_exact_sizes
@@ -20,8 +21,7 @@ class SpeechCollector:
         self._keep_audio = keep_audio
         self._started_s = time.perf_counter()
         self._first_audio_s: float | None = None
-        self._played_until_s = 0.0  # when a player that started at the first chunk has nothing left
-        self._num_underruns = 0
+        self._playhead = Playhead()
         self._audio: list[bytes] = []
         self._latents: list[FloatArray] = []
         self._last: Chunk | None = None
@@ -30,11 +30,9 @@ class SpeechCollector:
     def add(self, chunk: Chunk) -> None:
         now_s = time.perf_counter()
         if self._first_audio_s is None and chunk.audio:
-            self._first_audio_s = self._played_until_s = now_s
-        if now_s > self._played_until_s and self._first_audio_s is not None and chunk.num_samples:
-            self._num_underruns += 1
-            self._played_until_s = now_s
-        self._played_until_s += chunk.duration_s
+            self._first_audio_s = now_s
+        if self._first_audio_s is not None:
+            self._playhead.add(now_s, chunk.duration_s)
         if self._keep_audio:
             self._audio.append(chunk.audio)
         if chunk.latents is not None:
@@ -59,6 +57,6 @@ class SpeechCollector:
             request_id=last.request_id,
             latents=np.concatenate(self._latents) if self._latents else None,
             ttfa_ms=(self._first_audio_s - self._started_s) * 1000,
-            num_underruns=self._num_underruns,
+            num_underruns=self._playhead.num_underruns,
             wall_ms=(ended_s - self._started_s) * 1000,
         )

@@ -22,10 +22,13 @@ from voxcpm_core.kernels import (
     triton_layer_ops,
     triton_local_attention,
     triton_noise,
+    triton_products,
     triton_rope,
 )
+from voxcpm_core.kernels.product_configs import ProductConfig, Shape, rule
 
 WARP_SIZE = 32
+NUM_PROCESSORS = 128
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -35,16 +38,45 @@ class Variant(NamedTuple):
     kernel: Any
     types: dict[str, str]
     constants: dict[str, Any]
+    options: dict[str, Any] = {}
 
     def shared_bytes(self, capability: int) -> int:
         signature = {name: self.types.get(name, "constexpr") for name in self.kernel.arg_names}
-        source = ASTSource(self.kernel, signature, self.constants)
-        return triton.compile(source, target=GPUTarget("cuda", capability, WARP_SIZE)).metadata.shared
+        aligned = [index for index, kind in enumerate(signature.values()) if kind.startswith("*")]
+        # As torch's memory is; without it Triton copies nothing ahead into shared memory.
+        source = ASTSource(self.kernel, signature, self.constants, {(i,): [["tt.divisibility", 16]] for i in aligned})
+        target = GPUTarget("cuda", capability, WARP_SIZE)
+        return triton.compile(source, target=target, options=self.options).metadata.shared
 
 
-def variants(name: str) -> list[Variant]:
-    """One of each kernel with values of that type, as VoxCPM2 has them."""
-    return [*_attention_variants(name), *_other_variants(name)]
+def variants(name: str, capability: int, more: bool) -> list[Variant]:
+    """One of each kernel with values of that type, as VoxCPM2 has them; `more`: also for other numbers of rows."""
+    return [*_attention_variants(name), *_product_variants(name, capability, more), *_other_variants(name)]
+
+
+def _product_variants(name: str, capability: int, more: bool) -> list[Variant]:
+    """As the rule runs the widest products; on Hopper also with dependent launch, and as tables may have them."""
+    dtype = DTYPES[name]
+    shapes = [
+        Shape(op, n, k, str(dtype).removeprefix("torch."))
+        for op, n, k in (("norm_linear", 2560, 2048), ("norm_swiglu", 12288, 2048), ("linear_add", 2048, 6144))
+    ]
+    rows = (1, 22, 64) if more else (22,)
+    found = [(shape, rule(shape, num_rows, NUM_PROCESSORS)) for shape in shapes for num_rows in rows]
+    if capability >= 90 and name == "bf16":
+        found += [(shape, ProductConfig(128, 64, 64, 2, 8, 4, pdl=True)) for shape in (shapes if more else shapes[:1])]
+    values = ("x_ptr", "weight_ptr", "norm_ptr", "residual_ptr", "out_ptr")
+    types = {
+        **dict.fromkeys(values, f"*{name}"), "parts_ptr": "*fp32", "counters_ptr": "*i32", "num_rows": "i32",
+        "scale": "fp32", "eps": "fp32",
+    }
+    return [
+        Variant(
+            triton_products._product, types, triton_products.constants(shape, config, dtype.itemsize),
+            triton_products.options(config),
+        )
+        for shape, config in found
+    ]
 
 
 def _attention_variants(name: str) -> list[Variant]:
@@ -91,11 +123,6 @@ def _other_variants(name: str) -> list[Variant]:
     snakes = {"EPS": 1e-9, "BLOCK": 1024}
     return [
         Variant(ops._norm, rows, {"WIDTH": 2048}),
-        Variant(
-            ops._add_norm,
-            {**rows, "branch_ptr": values, "sum_ptr": values, "scale": "fp32"},
-            {"SCALED": True, "WIDTH": 2048},
-        ),
         Variant(ops._swiglu, {"gate_up_ptr": values, "out_ptr": values, "ffn": "i32"}, {"BLOCK": ops.BLOCK}),
         Variant(
             triton_guidance._guided_step,
@@ -117,13 +144,13 @@ def _other_variants(name: str) -> list[Variant]:
     ]
 
 
-def main(capability: int, names: list[str]) -> None:
+def main(capability: int, more: bool) -> None:
     found = {}
-    for name in names:
-        for index, variant in enumerate(variants(name)):
+    for name in DTYPES if more else ["bf16"]:
+        for index, variant in enumerate(variants(name, capability, more)):
             found[f"{index} {variant.kernel.__name__} {name}"] = variant.shared_bytes(capability)
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), list(DTYPES) if "--all" in sys.argv else ["bf16"])
+    main(int(sys.argv[1]), "--all" in sys.argv)

@@ -19,7 +19,7 @@ triton_layer_ops = pytest.importorskip(
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PAGE_SIZE = 16
-OPS = TorchLayerOps(), triton_layer_ops.TritonLayerOps()
+OPS = TorchLayerOps(), triton_layer_ops.TritonLayerOps(DEVICE)
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3}
 
 

@@ -25,8 +25,7 @@ def test_the_kernel_is_the_reference(shape, dtype):
         velocity[-1] = 0  # nothing to guide away from
     cfg_value = torch.tensor([2.0, 1.7, 1.0], device=DEVICE)[: shape[0]]
     step = torch.tensor(0.13, device=DEVICE, dtype=dtype)
-    expected, found = (
-        ops.guided_step(x, velocity, cfg_value, step) for ops in (TorchLayerOps(), triton_layer_ops.TritonLayerOps())
-    )
+    both = TorchLayerOps(), triton_layer_ops.TritonLayerOps(DEVICE)
+    expected, found = (ops.guided_step(x, velocity, cfg_value, step) for ops in both)
     assert torch.isfinite(expected).all()
     torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)

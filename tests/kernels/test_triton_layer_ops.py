@@ -1,11 +1,19 @@
-"""The Triton kernels between the matrix products against torch, interpreted on a machine without a GPU."""
+"""LayerOps in Triton against torch, interpreted on a machine without a GPU; attention and products have their own."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import pytest
 import torch
 
+from voxcpm_core.checkpoint.releases import release_config
+from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.layer_ops import TorchLayerOps
+from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.product_configs import ProductConfig
+from voxcpm_core.model.transformer import LocalAttention, Transformer
+from voxcpm_core.model.weights import LayerWeights
 
 triton_layer_ops = pytest.importorskip(
     "voxcpm_core.kernels.triton_layer_ops", reason="Triton has no build for this machine"
@@ -16,10 +24,7 @@ EPS = 1e-5
 # Half precision rounds after each operation, as the reference does: at most one unit in the last place apart.
 TOLERANCE = {torch.float32: (1e-6, 1e-5), torch.float16: (1e-6, 2e-3)}
 
-pytestmark = [
-    pytest.mark.parametrize("dtype", TOLERANCE, ids=str),
-    pytest.mark.parametrize("shape", [(3, 64), (2, 5, 48), (1, 1200)], ids=str),
-]
+by_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
 
 def randn(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
@@ -32,20 +37,63 @@ def assert_same(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, atol=atol, rtol=rtol)
 
 
+def assert_near(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Sums of products in another order."""
+    torch.testing.assert_close(found, expected, atol=1e-5 if expected.dtype == torch.float32 else 1e-2, rtol=0)
+
+
+def ops(choice: ProductConfig | None = None):
+    """With all products run with that config; None: as cuBLAS does them."""
+    return triton_layer_ops.TritonLayerOps(DEVICE, lambda shape, num_rows: choice)
+
+
+@by_dtype
+@pytest.mark.parametrize("shape", [(3, 64), (2, 5, 48), (1, 1200)], ids=str)
 def test_norm(shape, dtype):
     x, weight = randn(*shape, dtype=dtype, seed=0), randn(shape[-1], dtype=dtype, seed=1)
-    assert_same(triton_layer_ops.TritonLayerOps().norm(x, weight, EPS), TorchLayerOps().norm(x, weight, EPS))
+    assert_same(ops().norm(x, weight, EPS), TorchLayerOps().norm(x, weight, EPS))
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.25])
-def test_sum_and_norm(scale, shape, dtype):
-    x, branch = randn(*shape, dtype=dtype, seed=0), randn(*shape, dtype=dtype, seed=2)
-    arguments = x, branch, scale, randn(shape[-1], dtype=dtype, seed=1), EPS
-    found, expected = triton_layer_ops.TritonLayerOps().add_norm(*arguments), TorchLayerOps().add_norm(*arguments)
-    assert_same(found[0], expected[0])
-    assert_same(found[1], expected[1])
+@by_dtype
+def test_products_of_cublas(dtype):
+    x, residual = randn(2, 3, 64, dtype=dtype, seed=0), randn(2, 3, 48, dtype=dtype, seed=1)
+    norm_weight, linear = randn(64, dtype=dtype, seed=2), Linear(randn(48, 64, dtype=dtype, seed=3) / 8)
+    for name in ("norm_linear", "norm_swiglu"):
+        found, expected = (getattr(each, name)(x, norm_weight, EPS, linear) for each in (ops(), TorchLayerOps()))
+        assert_near(found, expected)
+    for scale in (1.0, 0.25):
+        expected = TorchLayerOps().linear_add(x, linear, residual, scale, in_place=False)
+        kept = residual.clone()
+        assert_near(ops().linear_add(x, linear, kept, scale, in_place=False), expected)
+        assert torch.equal(kept, residual)
+        assert_near(ops().linear_add(x, linear, kept, scale, in_place=True), expected)
+        assert_near(kept, expected)
 
 
-def test_gating(shape, dtype):
-    gate_up = randn(*shape, dtype=dtype, seed=0)
-    assert_same(triton_layer_ops.TritonLayerOps().swiglu(gate_up), TorchLayerOps().swiglu(gate_up))
+def stack(layer_ops) -> Transformer:
+    """Two blocks of 32 wide rows, over weights that are the same each time."""
+    base = ModelConfig.from_json(release_config("2")).base_lm
+    config = dataclasses.replace(
+        base, hidden_size=32, ffn_size=80, num_heads=2, num_kv_heads=1, head_dim=32, num_layers=2, rope=None,
+        residual_scale=0.5,
+    )
+    shapes = {"qkv": (128, 32), "o": (32, 64), "gate_up": (160, 32), "down": (32, 80)}
+    layers = []
+    for seed in range(2):
+        products = {
+            name: Linear(randn(*shape, dtype=torch.float32, seed=seed) * shape[1] ** -0.5)
+            for name, shape in shapes.items()
+        }
+        norms = randn(2, 32, dtype=torch.float32, seed=9)
+        layers.append(LayerWeights(input_norm=norms[0], post_norm=norms[1], **products))
+    return Transformer(config, layers, torch.ones(32, device=DEVICE), None, layer_ops)
+
+
+@pytest.mark.parametrize("choice", [None, ProductConfig(16, 128, 64, 1, num_warps=4, num_stages=3)], ids=str)
+def test_a_stack_does_not_write_over_what_it_is_given(choice):
+    x = randn(2, 3, 32, dtype=torch.float32, seed=5)
+    given = x.clone()
+    attention, kept = LocalAttention(3, DEVICE), slice(-1, None)
+    found, expected = (stack(each)(x, attention, kept) for each in (ops(choice), TorchLayerOps()))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(x, given)

@@ -56,7 +56,7 @@ def build_core(
     num_positions = config.num_positions(model_config)
     use_graphs = config.cuda_graphs == "on" and device.type == "cuda"
     tensors = read_tensors(folder, model_config)
-    kernels = triton_kernels() if use_graphs else TORCH_KERNELS
+    kernels = triton_kernels(device) if use_graphs else TORCH_KERNELS
     model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, kernels.layer_ops)
     vae_tensors = read_vae_tensors(folder, model_config)
     encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
@@ -22,9 +23,9 @@ class KernelSet:
 TORCH_KERNELS = KernelSet(TorchLayerOps(), philox_normal)
 
 
-def triton_kernels() -> KernelSet:
-    """Those for CUDA devices, whose torch builds bring Triton along."""
+def triton_kernels(device: torch.device) -> KernelSet:
+    """Those for one engine on a CUDA device; torch builds for such bring Triton along."""
     from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
     from voxcpm_core.kernels.triton_noise import triton_philox_normal
 
-    return KernelSet(TritonLayerOps(), triton_philox_normal)
+    return KernelSet(TritonLayerOps(device), triton_philox_normal)

@@ -1,4 +1,4 @@
-"""What stands between the matrix products: norms, sums, gating, rope, attention, guidance. In torch."""
+"""What a stack's blocks are made of: three matrix products with all that goes with them, and attention. In torch."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_core.config import TransformerConfig
+from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention, write_pages
 from voxcpm_core.kernels.rope import Rotation, rotated_heads
 
 
 class LayerOps(Protocol):
-    """One way to compute them. All round to the model's dtype where `TorchLayerOps` does."""
+    """One way to compute them. Products may round less often than `TorchLayerOps`; all else rounds where it does."""
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """RMS norm. x: [..., hidden]; weight: [hidden]."""
 
-    def add_norm(self, x: Tensor, branch: Tensor, scale: float, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        """The residual sum x + branch * scale, and its norm. # [..., hidden] each"""
+    def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:
+        """The product with the RMS norm of x: [..., hidden] -> [..., out]."""
 
-    def swiglu(self, gate_up: Tensor) -> Tensor:
-        """silu of the first half times the second: [..., 2 * ffn] -> [..., ffn]."""
+    def norm_swiglu(self, x: Tensor, norm_weight: Tensor, eps: float, gate_up: Linear) -> Tensor:
+        """silu of the first half of that product times the second: [..., hidden] -> [..., ffn]."""
+
+    def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
+        """The residual sum x + linear(branch) * scale: [..., in], [..., hidden] -> [..., hidden].
+
+        `in_place`: nobody else needs x any more, and the sum may be written over it.
+        """
 
     def local_attention(self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
         """Each token attends to all of its sequence: [N, T, q + 2 kv] -> [N, T, q]."""
@@ -52,13 +59,16 @@ class TorchLayerOps:
         variance = x.float().pow(2).mean(dim=-1, keepdim=True)
         return (x * torch.rsqrt(variance + eps)).to(x.dtype) * weight
 
-    def add_norm(self, x: Tensor, branch: Tensor, scale: float, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        x = x + branch if scale == 1.0 else x + branch * scale
-        return x, self.norm(x, weight, eps)
+    def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:
+        return linear(self.norm(x, norm_weight, eps))
 
-    def swiglu(self, gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
+    def norm_swiglu(self, x: Tensor, norm_weight: Tensor, eps: float, gate_up: Linear) -> Tensor:
+        gate, up = self.norm_linear(x, norm_weight, eps, gate_up).chunk(2, dim=-1)
         return F.silu(gate) * up
+
+    def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
+        """Never in place: training needs x for its gradients."""
+        return x + linear(branch) if scale == 1.0 else x + linear(branch) * scale
 
     def local_attention(self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
         q, k, v = (part.transpose(1, 2) for part in rotated_heads(qkv, config, rotation))

@@ -1,28 +1,30 @@
-"""LayerOps in Triton: norms, residual sums and gating here, one kernel each; the others in modules of their own."""
+"""LayerOps on a CUDA device. What stands beside cuBLAS's products is here, one kernel each; the rest in its modules."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional as F
 
 from voxcpm_core.config import TransformerConfig
+from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.kernels.product_configs import Gpu, Op, ProductConfig, Shape, choose, read_table
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
 from voxcpm_core.kernels.triton_guidance import guided_step
 from voxcpm_core.kernels.triton_local_attention import local_attention
+from voxcpm_core.kernels.triton_products import new_counters, product
 from voxcpm_core.kernels.triton_rope import rotate_and_store
 
+Choice = Callable[[Shape, int], ProductConfig | None]
+
 BLOCK = 1024  # values of a gating program
-
-
-@triton.jit
-def _normed(x, weight, hidden, eps):
-    """x, weight: one row in their dtype. In fp32, rounded before the weight as the reference does."""
-    wide = x.to(tl.float32)
-    variance = tl.sum(wide * wide, axis=0) / hidden
-    return (wide * tl.rsqrt(variance + eps)).to(x.dtype) * weight
 
 
 @triton.jit
@@ -32,24 +34,10 @@ def _norm(x_ptr, weight_ptr, out_ptr, hidden, eps, WIDTH: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * hidden + at
     x = tl.load(x_ptr + row, mask=mask, other=0.0)
     weight = tl.load(weight_ptr + at, mask=mask, other=0.0)
-    tl.store(out_ptr + row, _normed(x, weight, hidden, eps), mask=mask)
-
-
-@triton.jit
-def _add_norm(
-    x_ptr, branch_ptr, weight_ptr, sum_ptr, out_ptr, hidden, scale, eps, SCALED: tl.constexpr, WIDTH: tl.constexpr
-):
-    at = tl.arange(0, WIDTH)
-    mask = at < hidden
-    row = tl.program_id(0).to(tl.int64) * hidden + at
-    x = tl.load(x_ptr + row, mask=mask, other=0.0)
-    branch = tl.load(branch_ptr + row, mask=mask, other=0.0)
-    if SCALED:
-        branch = (branch.to(tl.float32) * scale).to(x.dtype)
-    x = (x.to(tl.float32) + branch.to(tl.float32)).to(x.dtype)
-    weight = tl.load(weight_ptr + at, mask=mask, other=0.0)
-    tl.store(sum_ptr + row, x, mask=mask)
-    tl.store(out_ptr + row, _normed(x, weight, hidden, eps), mask=mask)
+    wide = x.to(tl.float32)
+    variance = tl.sum(wide * wide, axis=0) / hidden
+    normed = (wide * tl.rsqrt(variance + eps)).to(x.dtype)  # rounded before the weight, as the reference does
+    tl.store(out_ptr + row, normed * weight, mask=mask)
 
 
 @triton.jit
@@ -64,8 +52,40 @@ def _swiglu(gate_up_ptr, out_ptr, ffn, BLOCK: tl.constexpr):
     tl.store(out_ptr + row * ffn + at, silu * up, mask=mask)
 
 
+def _gated(gate_up: Tensor) -> Tensor:
+    """silu of the first half times the second: [..., 2 * ffn] -> [..., ffn]."""
+    ffn = gate_up.shape[-1] // 2
+    out = gate_up.new_empty(*gate_up.shape[:-1], ffn)
+    _swiglu[(out.numel() // ffn, triton.cdiv(ffn, BLOCK))](gate_up, out, ffn, BLOCK=BLOCK)
+    return out
+
+
+def gpu_of(device: torch.device) -> Gpu:
+    properties = torch.cuda.get_device_properties(device)
+    return Gpu(properties.name, f"{properties.major}.{properties.minor}", properties.multi_processor_count)
+
+
+def _device_choice(device: torch.device) -> Choice:
+    if device.type == "cuda":
+        gpu = gpu_of(device)
+        table, num_processors = read_table(gpu), gpu.num_processors
+    else:
+        table, num_processors = {}, 1  # the interpreter
+    return cache(lambda shape, num_rows: choose(table, shape, num_rows, num_processors))
+
+
 class TritonLayerOps:
-    """LayerOps on a CUDA device."""
+    """One engine's; its calls, and the graphs captured of them, run one after the other on the device."""
+
+    def __init__(self, device: torch.device, choice: Choice | None = None) -> None:
+        """`choice`: how to run a product of so many rows; None: as the GPU's table or the rule says."""
+        self._counters = new_counters(device)
+        self._choice = choice or _device_choice(device)
+
+    def _config(self, op: Op, linear: Linear, x: Tensor) -> tuple[Shape, ProductConfig | None]:
+        assert linear.bias is None
+        shape = Shape(op, *linear.weight.shape, str(x.dtype).removeprefix("torch."))
+        return shape, self._choice(shape, x.shape[:-1].numel())
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = x.contiguous()
@@ -73,21 +93,30 @@ class TritonLayerOps:
         _norm[(x.numel() // hidden,)](x, weight, out, hidden, eps, WIDTH=triton.next_power_of_2(hidden))
         return out
 
-    def add_norm(self, x: Tensor, branch: Tensor, scale: float, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        x, branch = x.contiguous(), branch.contiguous()
-        hidden, total, out = x.shape[-1], x.new_empty(x.shape), x.new_empty(x.shape)
-        _add_norm[(x.numel() // hidden,)](
-            x, branch, weight, total, out, hidden, scale, eps,
-            SCALED=scale != 1.0, WIDTH=triton.next_power_of_2(hidden),
-        )  # fmt: skip
-        return total, out
+    def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:
+        shape, config = self._config("norm_linear", linear, x)
+        if config is None:
+            return F.linear(self.norm(x, norm_weight, eps), linear.weight)
+        return product(shape, config, self._counters, x, linear.weight, norm_weight, eps)
 
-    def swiglu(self, gate_up: Tensor) -> Tensor:
-        gate_up = gate_up.contiguous()
-        ffn = gate_up.shape[-1] // 2
-        out = gate_up.new_empty(*gate_up.shape[:-1], ffn)
-        _swiglu[(out.numel() // ffn, triton.cdiv(ffn, BLOCK))](gate_up, out, ffn, BLOCK=BLOCK)
-        return out
+    def norm_swiglu(self, x: Tensor, norm_weight: Tensor, eps: float, gate_up: Linear) -> Tensor:
+        shape, config = self._config("norm_swiglu", gate_up, x)
+        if config is None:
+            return _gated(F.linear(self.norm(x, norm_weight, eps), gate_up.weight))
+        return product(shape, config, self._counters, x, gate_up.weight, norm_weight, eps)
+
+    def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
+        shape, config = self._config("linear_add", linear, branch)
+        if config is not None:
+            return product(
+                shape, config, self._counters, branch, linear.weight, residual=x, scale=scale, in_place=in_place
+            )
+        rows, total = branch.flatten(0, -2), x.flatten(0, -2)
+        if in_place:  # cuBLAS adds to what is there; elsewhere torch copies it first
+            total.addmm_(rows, linear.weight.t(), alpha=scale)
+        else:
+            total = torch.addmm(total, rows, linear.weight.t(), alpha=scale)
+        return total.view(x.shape)
 
     def local_attention(self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
         return local_attention(qkv, config, rotation)

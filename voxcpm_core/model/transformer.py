@@ -62,16 +62,14 @@ class Transformer:
 
     def __call__(self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS) -> Tensor:
         """x: [B, T, hidden] -> the tokens `kept` [B, T', hidden], after the final norm."""
-        ops, scale, eps = self._ops, self.config.residual_scale, self.config.norm_eps
-        config = self.config
+        ops, config, eps, scale = self._ops, self.config, self.config.norm_eps, self.config.residual_scale
         rotation = self.rope.at(attention.positions) if self.rope else None
-        normed = ops.norm(x, self.layers[0].input_norm, eps)
-        following = [*(layer.input_norm for layer in self.layers[1:]), self.norm]
-        for index, (layer, next_norm) in enumerate(zip(self.layers, following, strict=True)):
-            attended = attention.attend(ops, index, layer.qkv(normed), config, rotation)
+        for index, layer in enumerate(self.layers):
+            qkv = ops.norm_linear(x, layer.input_norm, eps, layer.qkv)
+            attended = attention.attend(ops, index, qkv, config, rotation)
             if layer is self.layers[-1]:  # from here on a token is on its own
                 x, attended = x[:, kept].contiguous(), attended[:, kept].contiguous()  # gaps would change sums' order
-            x, normed = ops.add_norm(x, layer.o(attended), scale, layer.post_norm, eps)
-            gated = layer.down(ops.swiglu(layer.gate_up(normed)))
-            x, normed = ops.add_norm(x, gated, scale, next_norm, eps)
-        return normed
+            x = ops.linear_add(attended, layer.o, x, scale, in_place=index > 0)  # the first x is the caller's
+            gated = ops.norm_swiglu(x, layer.post_norm, eps, layer.gate_up)
+            x = ops.linear_add(gated, layer.down, x, scale, in_place=True)
+        return ops.norm(x, self.norm, eps)

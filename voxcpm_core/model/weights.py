@@ -7,29 +7,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
-
-# Below this many rows CPU libraries sum fp32 products in an order that depends on the number. Padding keeps
-# a stream that runs alone equal to the same stream in a batch, as is promised for fp32.
-MIN_CPU_ROWS = 16
-
-
-@dataclass(frozen=True)
-class Linear:
-    """y = x W^T + b."""
-
-    weight: Tensor  # [out, in]
-    bias: Tensor | None = None  # [out]
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """x: [..., in] -> [..., out]."""
-        num_rows = x.shape[:-1].numel()
-        if x.device.type != "cpu" or x.dtype != torch.float32 or not 0 < num_rows < MIN_CPU_ROWS:
-            return F.linear(x, self.weight, self.bias)
-        padded = F.pad(x.reshape(num_rows, -1), (0, 0, 0, MIN_CPU_ROWS - num_rows))
-        return F.linear(padded, self.weight, self.bias)[:num_rows].unflatten(0, x.shape[:-1])
+from voxcpm_core.kernels.linear import Linear
 
 
 @dataclass(frozen=True)
@@ -50,7 +30,7 @@ class WeightSource:
     def __init__(
         self, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype, ops: LayerOps | None = None
     ) -> None:
-        """`ops`: how the stacks built from it compute what stands between their products; None: in torch."""
+        """`ops`: how the stacks built from it compute; None: in torch."""
         self._tensors = tensors
         self.device = device
         self.dtype = dtype

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from voxcpm_client.cli.bench import bench
 from voxcpm_client.cli.checkpoints import convert, make_checkpoint
 from voxcpm_client.cli.control import cancel, encode, status
 from voxcpm_client.cli.demo import demo
@@ -47,6 +48,7 @@ app.command()(status)
 app.command()(cancel)
 app.command()(encode)
 app.add_typer(voices, name="voices")
+app.command()(bench)
 app.command()(demo)
 app.command("make-checkpoint")(make_checkpoint)
 app.command()(convert)

@@ -1,0 +1,36 @@
+"""What cards can do at most, by their vendor's data sheets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from voxcpm_core.kernels.product_configs import Shape
+
+
+class Card(NamedTuple):
+    gb_per_s: float
+    bf16_tflops: float  # dense, fp32 sums
+
+
+CARDS = {
+    "NVIDIA H100 80GB HBM3": Card(3350.0, 989.0),
+    "NVIDIA H200": Card(4800.0, 989.0),
+    "NVIDIA GeForce RTX 4090": Card(1008.0, 165.0),
+}
+
+
+class Work(NamedTuple):
+    """What a product must move and compute at least."""
+
+    num_bytes: int
+    num_flops: int
+
+    def limit_us(self, card: Card) -> float:
+        """The time that no kernel on that card can go below."""
+        return max(self.num_bytes / card.gb_per_s / 1e3, self.num_flops / card.bf16_tflops / 1e6)
+
+
+def work_of(shape: Shape, num_rows: int, itemsize: int) -> Work:
+    """Weights, rows and results once each; a residual sum is read too."""
+    results = num_rows * shape.num_columns * (2 if shape.op == "linear_add" else 1)
+    return Work((shape.n * shape.k + num_rows * shape.k + results) * itemsize, 2 * num_rows * shape.n * shape.k)

@@ -1,0 +1,122 @@
+"""One product with so many rows: is it right, and how long does it take when its weights come from memory?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.product_configs import ProductConfig, Shape
+from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
+
+EPS = 1e-5
+# |found - expected| / |expected| over the whole result; one wrong tile is more.
+LIMITS = {"bfloat16": 1e-2, "float32": 1e-5}
+MIN_COPIES, MAX_COPIES = 8, 96
+NUM_REPEATS = 3  # of a split product, whose programs arrive in another order each time
+
+
+class Inputs:
+    """Fresh random inputs of a product, and its weights as often as it takes to be larger than the L2 cache."""
+
+    def __init__(self, shape: Shape, device: torch.device, cache_bytes: int) -> None:
+        dtype = getattr(torch, shape.dtype)
+        weight_bytes = shape.n * shape.k * dtype.itemsize
+        num_copies = max(MIN_COPIES, min(MAX_COPIES, -(-2 * cache_bytes // weight_bytes)))
+        self.shape, self.device, self.dtype = shape, device, dtype
+        self.linears = [
+            Linear(torch.randn(shape.n, shape.k, device=device, dtype=dtype) * shape.k**-0.5)
+            for _ in range(num_copies)
+        ]
+        self.norm_weight = torch.randn(shape.k, device=device, dtype=dtype)
+
+    def rows(self, num_rows: int) -> tuple[Tensor, Tensor]:
+        """x [num_rows, k] and what it is added to [num_rows, num_columns]."""
+        x, residual = (
+            torch.randn(num_rows, width, device=self.device, dtype=self.dtype)
+            for width in (self.shape.k, self.shape.num_columns)
+        )
+        return x, residual
+
+    def expected(self, x: Tensor, residual: Tensor) -> Tensor:
+        """The product with the first weights, in float64."""
+        weight, wide = self.linears[0].weight.double(), x.double()
+        if self.shape.op == "linear_add":
+            return residual.double() + F.linear(wide, weight)
+        wide = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + EPS) * self.norm_weight.double()
+        product = F.linear(wide, weight)
+        if self.shape.op == "norm_linear":
+            return product
+        gate, up = product.chunk(2, dim=-1)
+        return F.silu(gate) * up
+
+    def run(self, ops: TritonLayerOps, x: Tensor, residual: Tensor, copy: int = 0) -> Tensor:
+        """The op of the shape; a sum is written over `residual`."""
+        linear = self.linears[copy]
+        if self.shape.op == "linear_add":
+            return ops.linear_add(x, linear, residual, 1.0, in_place=True)
+        if self.shape.op == "norm_linear":
+            return ops.norm_linear(x, self.norm_weight, EPS, linear)
+        return ops.norm_swiglu(x, self.norm_weight, EPS, linear)
+
+
+def make_ops(config: ProductConfig | None, device: torch.device) -> TritonLayerOps:
+    """All products with that config; None: cuBLAS."""
+    return TritonLayerOps(device, lambda shape, num_rows: config)
+
+
+def relative_error(inputs: Inputs, ops: TritonLayerOps, x: Tensor, residual: Tensor, expected: Tensor) -> float:
+    """Of a result; infinite where it does not repeat. `residual` stays as it is."""
+    first = inputs.run(ops, x, residual.clone())
+    for _ in range(NUM_REPEATS):
+        if not torch.equal(inputs.run(ops, x, residual.clone()), first):
+            return float("inf")
+    return float((first.double() - expected).norm() / expected.norm())
+
+
+class GraphTimer:
+    """Times calls inside CUDA graphs, which share their memory."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.Stream(device)
+        self._pool = torch.cuda.graph_pool_handle()
+        # A pool lives as long as one of its graphs.
+        self._keeper = self._captured(lambda: torch.zeros(1, device=device))
+
+    def _captured(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        """Unlike torch.cuda.graph it collects no garbage, which would take longer than all the rest."""
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=self._pool)
+            try:
+                work()
+            finally:
+                graph.capture_end()
+        return graph
+
+    def microseconds(self, call: Callable[[int], object], num_calls: int, num_replays: tuple[int, ...]) -> float:
+        """Of one call: the least over rounds of so many replays. `call` gets the numbers 0 to num_calls - 1."""
+
+        def work() -> None:
+            for number in range(num_calls):
+                call(number)
+
+        with torch.cuda.stream(self._stream):
+            call(0)  # what a library allocates for a stream must not come from the graphs' memory
+        graph = self._captured(work)
+        with torch.cuda.stream(self._stream):
+            graph.replay()
+            rounds = []
+            for count in num_replays:
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                start.record()
+                for _ in range(count):
+                    graph.replay()
+                end.record()
+                end.synchronize()
+                rounds.append(1e3 * start.elapsed_time(end) / (count * num_calls))
+        return min(rounds)

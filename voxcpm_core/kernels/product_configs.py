@@ -1,0 +1,152 @@
+"""How each product of a block is computed, known from its shape alone: by a table for the GPU at hand, or by a rule.
+
+A table is a file `tuned/NAME.json`, where NAME is the GPU's name in lower case with dashes; `python -m
+benchmarks.kernels --tune` writes it. It also serves GPUs without one that have as many processors of the same kind.
+Nothing is timed when an engine starts, so starts are fast and results repeat.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+Op = Literal["norm_linear", "norm_swiglu", "linear_add"]
+OPS: tuple[Op, ...] = ("norm_linear", "norm_swiglu", "linear_add")
+TUNED = Path(__file__).parent / "tuned"
+
+MIN_BLOCK = 16  # side of a matrix product
+MAX_RULE_ROWS = 64  # with more, the products themselves outweigh the starts of kernels
+MAX_RULE_SPLITS = 4
+RULE_SHARED_BYTES = 96 * 1024  # of a program; every supported GPU has as much
+NUM_COUNTERS = 1 << 14  # tiles of one product that may be split
+
+
+@dataclass(frozen=True)
+class ProductConfig:
+    """One way to run the Triton kernel; the fields of a table's `config`."""
+
+    block_m: int  # rows of a program
+    block_n: int  # columns of its result
+    block_k: int  # of one pass
+    splits: int  # programs that share K
+    num_warps: int
+    num_stages: int
+    pdl: bool = False  # programmatic dependent launch; Hopper and later
+
+    def shared_bytes(self, op: Op, itemsize: int) -> int:
+        """What the passes in flight take at most."""
+        columns = self.block_n * (2 if op == "norm_swiglu" else 1)
+        return (self.block_m + columns) * self.block_k * itemsize * self.num_stages
+
+    def num_tiles(self, num_rows: int, num_columns: int) -> int:
+        return -(-num_rows // self.block_m) * -(-num_columns // self.block_n)
+
+
+class Gpu(NamedTuple):
+    """A device, as its driver describes it."""
+
+    name: str
+    capability: str  # of its processors, such as "9.0"
+    num_processors: int
+
+
+class Shape(NamedTuple):
+    """A product's weights [n, k], of values of `dtype` (as torch names it)."""
+
+    op: Op
+    n: int
+    k: int
+    dtype: str
+
+    @property
+    def num_columns(self) -> int:
+        """Of the result."""
+        return self.n // 2 if self.op == "norm_swiglu" else self.n
+
+
+class Threshold(NamedTuple):
+    """Up to so many rows: that config, None for cuBLAS."""
+
+    max_rows: int
+    config: ProductConfig | None
+
+
+Table = dict[Shape, list[Threshold]]
+
+
+def slug(gpu_name: str) -> str:
+    """`NVIDIA H200` -> `nvidia-h200`."""
+    return re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")
+
+
+def read_table(gpu: Gpu, folder: Path = TUNED) -> Table:
+    """The table for that GPU, empty where there is none. Raises ValueError naming a product that cannot run."""
+    file = folder / f"{slug(gpu.name)}.json"
+    if file.exists():
+        return _parsed(file, json.loads(file.read_text()))
+    for other in sorted(folder.glob("*.json")):
+        values = json.loads(other.read_text())
+        if Gpu(**values["gpu"])[1:] == gpu[1:]:
+            return _parsed(other, values)
+    return {}
+
+
+def _parsed(file: Path, values: dict[str, Any]) -> Table:
+    table: Table = {}
+    for product in values["products"]:
+        shape = Shape(product["op"], product["n"], product["k"], product["dtype"])
+        thresholds = [Threshold(row["max_rows"], _config(row["config"])) for row in product["rows"]]
+        for max_rows, config in thresholds:
+            if config and config.splits > 1 and config.num_tiles(max_rows, shape.num_columns) > NUM_COUNTERS:
+                raise ValueError(f"{file}: {shape} with {max_rows} rows: too many tiles to be split")
+        table[shape] = sorted(thresholds, key=lambda threshold: threshold.max_rows)
+    return table
+
+
+def _config(values: dict[str, Any] | None) -> ProductConfig | None:
+    return None if values is None else ProductConfig(**values)
+
+
+def table_json(gpu: Gpu, table: Table) -> dict[str, Any]:
+    """What a table's file holds at least; thresholds that change nothing are left out."""
+    products = []
+    for shape, thresholds in table.items():
+        kept = [
+            threshold for threshold, after in zip(thresholds, [*thresholds[1:], None], strict=True)
+            if after is None or after.config != threshold.config
+        ]  # fmt: skip
+        rows = [{"max_rows": rows, "config": config and dataclasses.asdict(config)} for rows, config in kept]
+        products.append({**shape._asdict(), "rows": rows})
+    return {"gpu": gpu._asdict(), "products": products}
+
+
+def choose(table: Table, shape: Shape, num_rows: int, num_processors: int) -> ProductConfig | None:
+    """The table's config where it has one for so many rows, else the rule's; None: cuBLAS."""
+    thresholds = table.get(shape, [])
+    index = bisect_left([threshold.max_rows for threshold in thresholds], num_rows)
+    if index < len(thresholds):
+        return thresholds[index].config
+    return rule(shape, num_rows, num_processors)
+
+
+def rule(shape: Shape, num_rows: int, num_processors: int) -> ProductConfig | None:
+    """Few rows: one block of them, and about one wave of programs over the columns. More: cuBLAS."""
+    if num_rows > MAX_RULE_ROWS:
+        return None
+    wide = shape.dtype == "float32"
+    block_m = MIN_BLOCK if wide else max(MIN_BLOCK, 1 << (num_rows - 1).bit_length())
+    block_n, block_k = 64, 128 if block_m < 64 and not wide else 64  # squares of x are kept for all of a pass
+    while block_n > MIN_BLOCK * 2 and -(-shape.num_columns // block_n) < num_processors:
+        block_n //= 2
+    num_tiles = -(-num_rows // block_m) * -(-shape.num_columns // block_n)
+    num_passes = -(-shape.k // block_k)
+    splits = max(1, min(num_processors // num_tiles, MAX_RULE_SPLITS, num_passes))
+    config = ProductConfig(block_m, block_n, block_k, splits, num_warps=4, num_stages=5)
+    while config.shared_bytes(shape.op, 4 if wide else 2) > RULE_SHARED_BYTES:
+        config = dataclasses.replace(config, num_stages=config.num_stages - 1)
+    return config

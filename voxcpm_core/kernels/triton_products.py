@@ -1,0 +1,237 @@
+"""The products of a block as one Triton kernel: RMS norm before, gating or the residual sum after, W streamed once.
+
+A program holds BLOCK_M rows and BLOCK_N columns of the result; where few programs would run, K is split over several,
+and the one that arrives last sums their parts in a fixed order. The norm is taken in the same pass: squares of x are
+summed beside the products of x * norm_weight, and each row is scaled at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from voxcpm_core.kernels.product_configs import NUM_COUNTERS, ProductConfig, Shape
+
+LINE_BYTES = 128  # what one prefetch brings
+
+
+@triton.jit
+def _grid_control(ACTION: tl.constexpr):
+    """`launch_dependents`: the next kernel may start; `wait`: for the one before. Triton 3.4's own do not compile."""
+    asm: tl.constexpr = "griddepcontrol." + ACTION + "; mov.b32 $0, 0;"
+    tl.inline_asm_elementwise(asm, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def _prefetch(weight_ptr, num_columns, first, last, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+              LINE: tl.constexpr):  # fmt: skip
+    """Ask the L2 cache for the rows of W that a program will read."""
+    row = tl.minimum(tl.arange(0, BLOCK_N), num_columns - 1)
+    for start in range(first, last, BLOCK_K):
+        at = tl.minimum(start + tl.arange(0, BLOCK_K // LINE) * LINE, K - 1)
+        address = (weight_ptr + (row[:, None] * K + at[None, :])).to(tl.uint64)
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1
+        )
+
+
+@triton.jit
+def _tile(base_ptr, num_rows, k, K: tl.constexpr, ROWS: tl.constexpr, BLOCK_K: tl.constexpr, EVICT: tl.constexpr):
+    """Columns k to k + BLOCK_K of the first ROWS rows at `base_ptr`, zero outside of [num_rows, K]."""
+    row, at = tl.arange(0, ROWS), tl.arange(0, BLOCK_K)
+    mask = (row < num_rows)[:, None]
+    if K % BLOCK_K != 0:
+        mask = mask & (k + at < K)[None, :]
+    return tl.load(base_ptr + k + (row[:, None] * K + at[None, :]), mask=mask, other=0.0, eviction_policy=EVICT)
+
+
+@triton.jit
+def _piece(base_ptr, k, K: tl.constexpr, BLOCK_K: tl.constexpr):
+    at = tl.arange(0, BLOCK_K)
+    return tl.load(base_ptr + k + at, mask=k + at < K, other=0.0)
+
+
+@triton.jit
+def _sums(
+    x_ptr, gate_ptr, up_ptr, norm_ptr, num_rows, num_columns, first, last,
+    K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Over K from `first` to `last`: products, those with the second W where GATED, and squares of each row of x."""
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    squares = tl.zeros((BLOCK_M, BLOCK_K), tl.float32)
+    norm = tl.zeros((BLOCK_K,), x_ptr.dtype.element_ty)
+    if NORM:
+        norm = _piece(norm_ptr, first, K, BLOCK_K)
+    for k in range(first, last, BLOCK_K):
+        x = _tile(x_ptr, num_rows, k, K, BLOCK_M, BLOCK_K, "")
+        weight = _tile(gate_ptr, num_columns, k, K, BLOCK_N, BLOCK_K, "evict_first")
+        if NORM:
+            wide = x.to(tl.float32)
+            squares += wide * wide
+            x = (wide * norm.to(tl.float32)[None, :]).to(x.dtype)
+            norm = _piece(norm_ptr, k + BLOCK_K, K, BLOCK_K)  # a pass ahead: Triton does not do it for so little
+        acc = tl.dot(x, tl.trans(weight), acc, input_precision="ieee")
+        if GATED:
+            weight = _tile(up_ptr, num_columns, k, K, BLOCK_N, BLOCK_K, "evict_first")
+            up = tl.dot(x, tl.trans(weight), up, input_precision="ieee")
+    return acc, up, tl.sum(squares, axis=1)
+
+
+@triton.jit
+def _finish(
+    acc, up, squares, residual, out_ptr, is_out, scale, eps,
+    N: tl.constexpr, K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """What follows the product, in fp32, and the store; `out_ptr` points to the tile's corner."""
+    if NORM:
+        inverse = tl.rsqrt(squares / K + eps)[:, None]
+        acc, up = acc * inverse, up * inverse
+    if GATED:
+        acc = acc / (1.0 + tl.exp(-acc)) * up
+    if ADD:
+        acc = residual.to(tl.float32) + acc * scale
+    at = tl.arange(0, BLOCK_M)[:, None] * N + tl.arange(0, BLOCK_N)[None, :]
+    tl.store(out_ptr + at, acc.to(out_ptr.dtype.element_ty), mask=is_out)
+
+
+@triton.jit
+def _store_part(
+    acc, up, squares, parts_ptr, split,
+    NORM: tl.constexpr, GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """A tile's parts are sums, those of `up`, and one sum of squares a row, split after split."""
+    parts_ptr += split * (BLOCK_M * (BLOCK_N * (1 + GATED) + 1))
+    inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    tl.store(parts_ptr + inside, acc)
+    if GATED:
+        tl.store(parts_ptr + BLOCK_M * BLOCK_N + inside, up)
+    if NORM:
+        tl.store(parts_ptr + BLOCK_M * BLOCK_N * (1 + GATED) + tl.arange(0, BLOCK_M), squares)
+
+
+@triton.jit
+def _summed_parts(
+    parts_ptr,
+    NORM: tl.constexpr, GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """All splits' in their order, read past the L1 cache, which does not see other processors' stores."""
+    inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    squares = tl.zeros((BLOCK_M,), tl.float32)
+    for _ in range(SPLITS):
+        acc += tl.load(parts_ptr + inside, cache_modifier=".cg")
+        if GATED:
+            up += tl.load(parts_ptr + BLOCK_M * BLOCK_N + inside, cache_modifier=".cg")
+        if NORM:
+            squares_at = BLOCK_M * BLOCK_N * (1 + GATED) + tl.arange(0, BLOCK_M)
+            squares += tl.load(parts_ptr + squares_at, cache_modifier=".cg")
+        parts_ptr += BLOCK_M * (BLOCK_N * (1 + GATED) + 1)
+    return acc, up, squares
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def _product(
+    x_ptr, weight_ptr, norm_ptr, residual_ptr, out_ptr, parts_ptr, counters_ptr, num_rows, scale, eps,
+    N: tl.constexpr, K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr, LINE: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    """x: [num_rows, K]; W: [N, K], twice that where GATED; residual and out: [num_rows, N], which may be the same."""
+    block, tile, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    corner = (block * BLOCK_M).to(tl.int64)  # its row; 64 bits for what is multiplied by it
+    column = (tile * BLOCK_N).to(tl.int64)
+    per_split: tl.constexpr = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLITS) * BLOCK_K
+    first = split * per_split
+    last = tl.minimum(first + per_split, K)
+    rows_left, columns_left = num_rows - block * BLOCK_M, N - tile * BLOCK_N
+    x_ptr += corner * K
+    gate_ptr = weight_ptr + column * K
+    up_ptr = gate_ptr + N * K
+    if PDL:
+        _grid_control("launch_dependents")
+        # The weights are there already; all else waits for the kernel before.
+        _prefetch(gate_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
+        if GATED:
+            _prefetch(up_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
+        _grid_control("wait")
+    is_out = (tl.arange(0, BLOCK_M) < rows_left)[:, None] & (tl.arange(0, BLOCK_N) < columns_left)[None, :]
+    out_ptr += corner * N + column
+    residual = 0.0
+    if ADD:  # asked for ahead of its use, since nothing else hides the time that it takes
+        at = tl.arange(0, BLOCK_M)[:, None] * N + tl.arange(0, BLOCK_N)[None, :]
+        residual = tl.load(residual_ptr + corner * N + column + at, mask=is_out, other=0.0)
+    acc, up, squares = _sums(
+        x_ptr, gate_ptr, up_ptr, norm_ptr, rows_left, columns_left, first, last,
+        K, NORM, GATED, BLOCK_M, BLOCK_N, BLOCK_K,
+    )  # fmt: skip
+    if SPLITS == 1:
+        _finish(acc, up, squares, residual, out_ptr, is_out, scale, eps,
+                N, K, NORM, GATED, ADD, BLOCK_M, BLOCK_N)  # fmt: skip
+    else:
+        number = block * tl.num_programs(1) + tile
+        parts_ptr += number.to(tl.int64) * (SPLITS * BLOCK_M * (BLOCK_N * (1 + GATED) + 1))
+        _store_part(acc, up, squares, parts_ptr, split, NORM, GATED, BLOCK_M, BLOCK_N)
+        tl.debug_barrier()  # all threads' stores come before the count, which one thread does
+        if tl.atomic_add(counters_ptr + number, 1, sem="acq_rel") == SPLITS - 1:
+            acc, up, squares = _summed_parts(parts_ptr, NORM, GATED, BLOCK_M, BLOCK_N, SPLITS)
+            _finish(acc, up, squares, residual, out_ptr, is_out, scale, eps,
+                    N, K, NORM, GATED, ADD, BLOCK_M, BLOCK_N)  # fmt: skip
+            tl.store(counters_ptr + number, 0)
+
+
+def new_counters(device: torch.device) -> Tensor:
+    """Zeros for split products, which leave them so. Products that may run at the same time must not share them."""
+    return torch.zeros(NUM_COUNTERS, dtype=torch.int32, device=device)
+
+
+def constants(shape: Shape, config: ProductConfig, itemsize: int) -> dict[str, Any]:
+    """The kernel's compile-time arguments."""
+    return {
+        "N": shape.num_columns, "K": shape.k,
+        "NORM": shape.op != "linear_add", "GATED": shape.op == "norm_swiglu", "ADD": shape.op == "linear_add",
+        "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "SPLITS": config.splits,
+        "LINE": LINE_BYTES // itemsize, "PDL": config.pdl,
+    }  # fmt: skip
+
+
+def options(config: ProductConfig) -> dict[str, Any]:
+    """What the compiler is told besides."""
+    dependent = {"launch_pdl": True} if config.pdl else {}
+    return {"num_warps": config.num_warps, "num_stages": config.num_stages, **dependent}
+
+
+def product(
+    shape: Shape, config: ProductConfig, counters: Tensor, x: Tensor, weight: Tensor,
+    norm_weight: Tensor | None = None, eps: float = 0.0, residual: Tensor | None = None, scale: float = 1.0,
+    in_place: bool = False,
+) -> Tensor:
+    """Run the kernel as `shape.op` of LayerOps says: x [..., k], residual and result [..., num_columns].
+
+    weight: [n, k], contiguous; norm_weight: [k] of the ops with a norm; residual: of `linear_add`, written over and
+    returned if `in_place`. Safe in a CUDA graph; the parts of a split product are torch's memory like the result's.
+    """
+    assert weight.is_contiguous()
+    x = x.contiguous()
+    num_rows, num_columns = x.shape[:-1].numel(), shape.num_columns
+    if residual is not None:
+        residual = residual.contiguous()
+    out = residual if residual is not None and in_place else x.new_empty(*x.shape[:-1], num_columns)
+    blocks, tiles = triton.cdiv(num_rows, config.block_m), triton.cdiv(num_columns, config.block_n)
+    parts = x
+    if config.splits > 1:
+        assert blocks * tiles <= counters.numel()
+        values = config.block_m * (config.block_n * (2 if shape.op == "norm_swiglu" else 1) + 1)
+        parts = x.new_empty(blocks * tiles * config.splits * values, dtype=torch.float32)
+    _product[(blocks, tiles, config.splits)](
+        x, weight, x if norm_weight is None else norm_weight, x if residual is None else residual, out, parts,
+        counters, num_rows, scale, eps, **constants(shape, config, x.element_size()), **options(config),
+    )  # fmt: skip
+    return out
