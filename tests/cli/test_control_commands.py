@@ -37,18 +37,18 @@ def test_a_voice_from_a_file_to_a_sentence(ask: Cli, triton_server: TritonServer
         assert f"{name}: 20 frames of 16 values, as {role}\n".encode() in done.stdout
     assert np.load(tmp_path / "prompt.npy").shape == load_file(tmp_path / "reference.safetensors")["reference"].shape
     latents = ("--prompt-latents", tmp_path / "prompt.npy", "--reference-latents", tmp_path / "reference.safetensors")
-    added = ask("voices", "add", "anna", *latents, "--prompt-text", "a tone")
-    assert added.stdout.startswith(b"anna: both, 1.60 s, "), added.stderr
-    assert ask("voices", "add", "anna", "--reference-audio", file).returncode == os.EX_DATAERR
+    added = ask("voices", "add", "clara", *latents, "--prompt-text", "a tone")
+    assert added.stdout.startswith(b"clara: both, 1.60 s, "), added.stderr
+    assert ask("voices", "add", "clara", "--reference-audio", file).returncode == os.EX_DATAERR
     assert added.stdout in ask("voices", "list").stdout
     speech = tmp_path / "speech.pcm"
-    said = ask("say", "Hello.", "--voice", "anna", "-o", speech, "--seed", "4", "--max-length", "3")
+    said = ask("say", "Hello.", "--voice", "clara", "-o", speech, "--seed", "4", "--max-length", "3")
     assert said.returncode == 0, said.stderr
     files = {"prompt_audio": file, "prompt_text": "a tone", "reference_audio": file}
     expected = synthesize("Hello.", url=triton_server.grpc_url, seed=4, max_length=3, **files)
     assert speech.read_bytes() == expected.audio
-    assert ask("voices", "remove", "anna").stdout == b"anna: removed\n"
-    gone = ask("say", "Hello.", "--voice", "anna", "-o", speech)
+    assert ask("voices", "remove", "clara").stdout == b"clara: removed\n"
+    gone = ask("say", "Hello.", "--voice", "clara", "-o", speech)
     assert gone.returncode == os.EX_DATAERR
     assert b"[UNKNOWN_VOICE]" in gone.stderr
 
