@@ -51,3 +51,13 @@ def make_server(
         # A cancelled stream can keep Triton 2.51 from unloading its model; the server then ends by this time-out.
         arguments=("--exit-timeout-secs=5", *arguments),
     )
+
+
+def with_one_instance(folder: Path) -> Path:
+    """A copy of the repository in `folder` whose model has one instance, which is sooner there than four."""
+    repository: Path = shutil.copytree(find_repository(), folder / "models")
+    config = repository / "voxcpm" / "config.pbtxt"
+    shipped = config.read_text()
+    config.write_text(shipped.replace("count: 4", "count: 1"))
+    assert config.read_text() != shipped
+    return repository

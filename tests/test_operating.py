@@ -6,6 +6,7 @@ from pathlib import Path
 
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.errors import ErrorCode
+from voxcpm_core.metrics.catalog import METRICS
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
@@ -37,3 +38,9 @@ def test_inputs():
     inputs = re.findall(r'name: "(\w+)"', config.split("output [", 1)[0].split("input [", 1)[1])
     documented = [name for row in rows("Requests") for name in re.findall(r"`(\w+)`", row[0])]
     assert sorted(documented) == sorted(inputs)
+
+
+def test_metrics():
+    kinds = {row[0].strip("`"): re.findall(r"\w+", row[1].replace(", by", "")) for row in rows("Metrics")}
+    assert kinds == {each.name: [each.kind.value, *filter(None, [each.label])] for each in METRICS}
+    assert [row[2] for row in rows("Metrics")] == [each.meaning for each in METRICS]

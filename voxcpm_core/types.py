@@ -148,5 +148,6 @@ class EngineStats(NamedTuple):
     num_prefills: int
     num_patches: int = 0  # planned, over all streams
     collected_ns: int = 0  # CLOCK_MONOTONIC, when the latest step's outputs were on the host
+    busy_ns: int = 0  # wall time from the launch of a step to its end, counted once where two are under way
     num_restarts: int = 0  # of the worker process
     worker_pid: int = 0  # 0: the engine runs in this process, or is being started again

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, NamedTuple
 
 import torch
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
 
 from demo_voice import snake_kernel
+from tests.kernels.vae_variants import vae_variants
+from tests.kernels.variant import Variant
 from voxcpm_core.kernels import (
     triton_attention,
     triton_guidance,
@@ -27,26 +25,8 @@ from voxcpm_core.kernels import (
 )
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape, rule
 
-WARP_SIZE = 32
 NUM_PROCESSORS = 128
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-class Variant(NamedTuple):
-    """A kernel, the types of its arguments, and the values of those that are constants."""
-
-    kernel: Any
-    types: dict[str, str]
-    constants: dict[str, Any]
-    options: dict[str, Any] = {}
-
-    def shared_bytes(self, capability: int) -> int:
-        signature = {name: self.types.get(name, "constexpr") for name in self.kernel.arg_names}
-        aligned = [index for index, kind in enumerate(signature.values()) if kind.startswith("*")]
-        # As torch's memory is; without it Triton copies nothing ahead into shared memory.
-        source = ASTSource(self.kernel, signature, self.constants, {(i,): [["tt.divisibility", 16]] for i in aligned})
-        target = GPUTarget("cuda", capability, WARP_SIZE)
-        return triton.compile(source, target=target, options=self.options).metadata.shared
 
 
 def variants(name: str, capability: int, more: bool) -> list[Variant]:
@@ -145,11 +125,13 @@ def _other_variants(name: str) -> list[Variant]:
 
 
 def main(capability: int, more: bool) -> None:
-    found = {}
-    for name in DTYPES if more else ["bf16"]:
-        for index, variant in enumerate(variants(name, capability, more)):
-            found[f"{index} {variant.kernel.__name__} {name}"] = variant.shared_bytes(capability)
-    print(json.dumps(found))
+    names = list(DTYPES) if more else ["bf16"]
+    found = [(name, variant) for name in names for variant in variants(name, capability, more)]
+    found += [("vae", variant) for variant in vae_variants(more)]
+    print(json.dumps({
+        f"{index} {variant.kernel.__name__} {name}": variant.shared_bytes(capability)
+        for index, (name, variant) in enumerate(found)
+    }))  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -42,6 +43,9 @@ class FakeEngine:
         self._waiting: dict[int, tuple[EngineRequest, EventSink]] = {}
         self._running: dict[int, tuple[EngineRequest, EventSink]] = {}
         self._num_patches: dict[int, int] = {}
+        self.gpu = "GPU-0"
+        self.num_restarts = self.num_steps = self.num_made = 0
+        self._watch: Callable[[EngineStats, EngineStats], None] = lambda before, after: None
         self._closed = False
         self.refusal: Exception | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -74,8 +78,13 @@ class FakeEngine:
         with self._cond:
             return EngineStats(
                 running=len(self._running), waiting=len(self._waiting), max_running=self.config.max_running,
-                pages_used=0, pages_total=10_000, num_steps=0, num_dit_calls=0, num_prefills=0,
+                pages_used=0, pages_total=10_000, num_steps=self.num_steps, num_dit_calls=0, num_prefills=0,
+                num_patches=self.num_made, collected_ns=self.num_steps, num_restarts=self.num_restarts,
+                busy_ns=round(self.num_steps * self.step_s * 1e9),
             )
+
+    def watch_turns(self, watch: Callable[[EngineStats, EngineStats], None]) -> None:
+        self._watch = watch
 
     def close(self) -> None:
         with self._cond:
@@ -98,9 +107,13 @@ class FakeEngine:
                     self._num_patches[stream_id] = 0
                     self._running[stream_id][1](Admitted())
             time.sleep(self.step_s)
+            before = self.stats()
             with self._cond:
+                self.num_steps += 1
+                self.num_made += len(self._running)
                 for stream_id, (request, sink) in list(self._running.items()):
                     self._step(stream_id, request, sink)
+            self._watch(before, self.stats())
 
     def _step(self, stream_id: int, request: EngineRequest, sink: EventSink) -> None:
         index = self._num_patches[stream_id]

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.serving.fake_metrics import FakeMetrics
+
 FINAL = 1
 OUTPUTS = (
     "audio", "chunk_index", "num_samples", "sample_rate", "request_id", "is_last", "finish_reason", "seed", "latents",
@@ -65,8 +67,9 @@ class FakeBackend:
     TritonError = TritonError
     TRITONSERVER_RESPONSE_COMPLETE_FINAL = FINAL
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: FakeMetrics | None = None) -> None:
         self.Logger = FakeLogger()
+        self.MetricFamily = (metrics or FakeMetrics()).kind()
 
 
 class FakeSender:

@@ -1,6 +1,7 @@
 """The engine in its process does what the engine in this one does."""
 
 import dataclasses
+import itertools
 import os
 import threading
 
@@ -124,3 +125,22 @@ def test_a_checkpoint_without_weights_is_named(tmp_path):
         (tmp_path / file).write_bytes((NOISE_FOLDER / file).read_bytes())
     with pytest.raises(CheckpointError, match=str(tmp_path)):
         start_worker(dataclasses.replace(CONFIG, model=str(tmp_path)), "cpu")
+
+
+def test_every_step_is_seen_with_its_time(worker):
+    wait_until(lambda: worker.stats().running == 0)
+    turns = []
+    first = worker.stats()
+    worker.watch_turns(lambda before, after: turns.append((before, after)))
+    try:
+        finished(worker, SHORT)
+        wait_until(lambda: turns and turns[-1][1].running == 0)
+    finally:
+        worker.watch_turns(lambda before, after: None)
+    assert worker.gpu == "cpu"
+    assert turns[0][0].num_steps == first.num_steps
+    assert all(earlier[1] == later[0] for earlier, later in itertools.pairwise(turns))
+    assert sum(after.num_steps - before.num_steps for before, after in turns) == 3
+    steps = [(before, after) for before, after in turns if after.collected_ns > before.collected_ns]
+    assert len(steps) == 3
+    assert all(after.busy_ns > before.busy_ns for before, after in steps)

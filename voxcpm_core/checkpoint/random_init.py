@@ -54,7 +54,8 @@ def make_checkpoint(
     else:
         shapes = main_shapes(config)
         write_safetensors(out / "model.safetensors", shapes, dict.fromkeys(shapes, TORCH_DTYPES[config.dtype]), main)
-    _save_pickle(out / "audiovae.pth", _vae_tensors(config, DEMO_OUTPUT_GAIN if size == "demo" else 1.0, generator))
+    output_gain = DEMO_OUTPUT_GAIN if size == "demo" else 1.0
+    _save_pickle(out / "audiovae.pth", random_vae_tensors(config, output_gain, generator))
 
 
 def _config(size: str, generation: str, dtype: str | None) -> tuple[Json, str]:
@@ -98,7 +99,10 @@ def _draw_main(name: str, shape: Shape, generator: torch.Generator) -> torch.Ten
     return normal / math.sqrt(shape[-1])
 
 
-def _vae_tensors(config: ModelConfig, output_gain: float, generator: torch.Generator) -> dict[str, torch.Tensor]:
+def random_vae_tensors(
+    config: ModelConfig, output_gain: float, generator: torch.Generator
+) -> dict[str, torch.Tensor]:
+    """The content of an AudioVAE file; `output_gain` is that of the last convolution, about 1 gives full level."""
     tensors = {name: _draw_vae(name, shape, generator) for name, shape in vae_shapes(config.vae).items()}
     if config.vae.sample_rate_boundaries:
         tensors[VAE_BOUNDARIES] = torch.tensor(config.vae.sample_rate_boundaries, dtype=torch.int32)

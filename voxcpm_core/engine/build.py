@@ -60,7 +60,7 @@ def build_core(
     model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, kernels.layer_ops)
     vae_tensors = read_vae_tensors(folder, model_config)
     encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)
-    decoder = VaeDecoder.from_tensors(model_config.vae, vae_tensors, device)
+    decoder = kernels.vae_decoder(VaeDecoder.from_tensors(model_config.vae, vae_tensors, device))
     num_pages = _num_pages(config, model_config, device, dtype)
     log.info("engine on %s, %s, %d KV pages of %d positions", device, dtype, num_pages, config.page_size)
     runner = Runner(

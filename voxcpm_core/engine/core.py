@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -45,6 +46,8 @@ class EngineCore:
         self._num_steps = 0
         self._num_prefills = 0
         self._num_patches = 0
+        self._busy_ns = 0
+        self._busy_until_ns = 0
 
     @property
     def has_work(self) -> bool:
@@ -74,6 +77,15 @@ class EngineCore:
 
     def step(self) -> None:
         """Plan and launch the next step, then collect what is not allowed to stay in flight."""
+        if not self._in_flight:  # else the device has been at work since the turn before ended
+            self._busy_until_ns = time.monotonic_ns()
+        try:
+            self._step()
+        finally:
+            before_ns, self._busy_until_ns = self._busy_until_ns, time.monotonic_ns()
+            self._busy_ns += self._busy_until_ns - before_ns
+
+    def _step(self) -> None:
         plan = self._scheduler.plan()
         keep = 0
         if plan is not None:
@@ -99,6 +111,7 @@ class EngineCore:
             num_prefills=self._num_prefills,
             num_patches=self._num_patches,
             collected_ns=self.runner.collected_ns,
+            busy_ns=self._busy_ns,
         )
 
     def _launched(self, step: InFlight) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
 from voxcpm_core.kernels.noise import philox_normal
+from voxcpm_core.vae import StreamDecoder, VaeDecoder
 
 
 @dataclass(frozen=True)
@@ -18,14 +19,20 @@ class KernelSet:
 
     layer_ops: LayerOps
     normal: Callable[[Tensor, Tensor, int], Tensor]  # as `philox_normal`
+    vae_decoder: Callable[[VaeDecoder], StreamDecoder]  # takes over the weights
 
 
-TORCH_KERNELS = KernelSet(TorchLayerOps(), philox_normal)
+TORCH_KERNELS = KernelSet(TorchLayerOps(), philox_normal, lambda decoder: decoder)
 
 
 def triton_kernels(device: torch.device) -> KernelSet:
     """Those for one engine on a CUDA device; torch builds for such bring Triton along."""
     from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
     from voxcpm_core.kernels.triton_noise import triton_philox_normal
+    from voxcpm_core.vae.triton_decoder import TritonVaeDecoder
 
-    return KernelSet(TritonLayerOps(device), triton_philox_normal)
+    def vae_decoder(decoder: VaeDecoder) -> StreamDecoder:
+        # No release has dense residual units.
+        return TritonVaeDecoder(decoder) if decoder.config.depthwise else decoder
+
+    return KernelSet(TritonLayerOps(device), triton_philox_normal, vae_decoder)

@@ -21,7 +21,7 @@ def status(name: InstanceName, engine: EngineHandle) -> dict[str, Any]:
     """The operation `status`: who this is, how full it is, and the worker's own counters."""
     stats = engine.stats()
     counters = stats._asdict()
-    del counters["collected_ns"]  # this host's clock, for benchmarks
+    del counters["collected_ns"], counters["busy_ns"]  # this host's clock, for benchmarks and metrics
     return {
         **asdict(name),
         **counters,

@@ -18,7 +18,7 @@ from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.noise import NoiseSource
-from voxcpm_core.vae import VaeDecoder
+from voxcpm_core.vae import StreamDecoder
 
 
 class StepOutputs(NamedTuple):
@@ -43,7 +43,7 @@ class DecodeStep:
     """Both halves on device tensors."""
 
     def __init__(
-        self, model: VoxCPMModel, decoder: VaeDecoder, buffers: SlotBuffers, cache: KvCache, noise: NoiseSource
+        self, model: VoxCPMModel, decoder: StreamDecoder, buffers: SlotBuffers, cache: KvCache, noise: NoiseSource
     ) -> None:
         self.model = model
         self.noise = noise

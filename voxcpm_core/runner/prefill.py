@@ -13,14 +13,14 @@ from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.scheduler import Stream
 from voxcpm_core.text.layout import prefill_layout
 from voxcpm_core.types import PAD_SIDES, Condition, EngineRequest, PadSide
-from voxcpm_core.vae import VaeDecoder, VaeEncoder
+from voxcpm_core.vae import StreamDecoder, VaeEncoder
 
 
 class Prefiller:
     """Runs one request's prefix and leaves its state in its slot."""
 
     def __init__(
-        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, buffers: SlotBuffers, cache: KvCache
+        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: StreamDecoder, buffers: SlotBuffers, cache: KvCache
     ) -> None:
         self._config: ModelConfig = model.config
         self._model = model

@@ -19,7 +19,7 @@ from voxcpm_core.runner.prefill import Prefiller
 from voxcpm_core.runner.transfer import HostArena, HostCopy
 from voxcpm_core.scheduler import Row, StepPlan, Stream, pages_for
 from voxcpm_core.types import FloatArray, PadSide
-from voxcpm_core.vae import VaeDecoder, VaeEncoder
+from voxcpm_core.vae import StreamDecoder, VaeEncoder
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Runner:
     """Holds model, caches and slot state of one device."""
 
     def __init__(
-        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: VaeDecoder, *, num_slots: int, num_pages: int,
+        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: StreamDecoder, *, num_slots: int, num_pages: int,
         page_size: int, max_positions: int, kernels: KernelSet, use_graphs: bool = False,
         noise: NoiseSource | None = None, arena: HostArena | None = None,
     ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from voxcpm_core.errors import RequestError, invalid_parameter, shutting_down
 from voxcpm_core.faults import internal_error
 from voxcpm_core.handle import EngineHandle
+from voxcpm_core.metrics.instance import Metrics, NoMetrics
 from voxcpm_core.prepare import count_target_tokens, prepare
 from voxcpm_core.serving.attempts import attempts
 from voxcpm_core.serving.channel import Channel
@@ -33,8 +34,9 @@ from voxcpm_core.voices.speech import with_voice
 class Adapter:
     """One instance of the model. `pb_utils` is Triton's Python backend module."""
 
-    def __init__(self, engine: EngineHandle, pb_utils: Any) -> None:
+    def __init__(self, engine: EngineHandle, pb_utils: Any, metrics: Metrics | None = None) -> None:
         self._engine = engine
+        self._metrics = metrics or NoMetrics()
         self._logger = pb_utils.Logger
         self.roster = Roster()
         self.voices = VoiceStore(engine.config.voices, engine.config.max_voices, engine.config.max_voices_mib)
@@ -55,7 +57,8 @@ class Adapter:
             # Over JSON, any bytes can come as the id, and the backend decodes them only when asked.
             given_id = utf8_or_none(request.request_id)
             request_id = given_id or f"vx-{secrets.token_hex(8)}"
-            channel = Channel(request.get_response_sender(), responses or self._responses, request_id)
+            sender, meter = request.get_response_sender(), self._metrics.request()
+            channel = Channel(sender, responses or self._responses, request_id, meter)
             try:
                 if given_id is None:
                     raise invalid_parameter("the request id is not valid UTF-8")

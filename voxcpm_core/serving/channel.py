@@ -9,6 +9,7 @@ from typing import Any
 
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.faults import Log, internal_error
+from voxcpm_core.metrics.request import RequestMeter
 from voxcpm_core.serving.responses import NamedTensor, Responses
 
 
@@ -21,8 +22,11 @@ class Channel:
     need no such care, and a send may block for long; so it never holds the lock.
     """
 
-    def __init__(self, sender: Any, responses: Responses, request_id: str) -> None:
+    def __init__(
+        self, sender: Any, responses: Responses, request_id: str, meter: RequestMeter | None = None
+    ) -> None:
         self.request_id = request_id
+        self.meter = meter or RequestMeter()
         self._sender = sender
         self._responses = responses
         self._lock = threading.Lock()
@@ -65,9 +69,10 @@ class Channel:
         if not self._closed:
             self._sender.send(self._responses.data(tensors))
 
-    def finish(self) -> None:
-        """End the request: FINAL, alone."""
+    def finish(self, reason: str = "") -> None:
+        """End the request: FINAL, alone. `reason` is why the stream ended, for the metrics."""
         if self._close():
+            self.meter.finished(reason)
             self._sender.send(flags=self._responses.final_flag)
 
     def finish_with(self, tensors: Iterable[NamedTensor]) -> None:
@@ -77,7 +82,7 @@ class Channel:
 
     def fail(self, error: RequestError) -> bool:
         """End the request with an error and FINAL in one response; False if it had ended before."""
-        return self.fail_with(error.wire(self.request_id), error.code.triton_code)
+        return self._fail(error.wire(self.request_id), error.code.triton_code, error.code)
 
     def refuse(self, error: RequestError, log: Log) -> None:
         """`fail`, where nobody is left who could be told that even that failed."""
@@ -87,9 +92,14 @@ class Channel:
             internal_error(fault, f"request {self.request_id!r}", log)
 
     def fail_with(self, message: str, triton_code: str) -> bool:
-        """The same with an error as it goes out."""
+        """The same with an error as it goes out, which has been counted where it was made."""
+        return self._fail(message, triton_code, None)
+
+    def _fail(self, message: str, triton_code: str, code: ErrorCode | None) -> bool:
         if not self._close():
             return False
+        if code is not None:
+            self.meter.failed(code)
         self._sender.send(self._responses.error(message, triton_code), flags=self._responses.final_flag)
         return True
 

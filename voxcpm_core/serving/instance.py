@@ -12,6 +12,7 @@ from voxcpm_core.errors import StartupError
 from voxcpm_core.handle import EngineHandle
 from voxcpm_core.local.server import LocalServer
 from voxcpm_core.local.status import InstanceName
+from voxcpm_core.metrics.instance import MeasuredEngine, start_metrics
 from voxcpm_core.serving.adapter import Adapter
 from voxcpm_core.serving.operations import Operations
 
@@ -19,13 +20,15 @@ from voxcpm_core.serving.operations import Operations
 class Instance:
     """What Triton calls. Runs in the stub, whose parent is the tritonserver."""
 
-    def __init__(self, name: InstanceName, place: InstancePlace, engine: EngineHandle, pb_utils: Any) -> None:
-        self._adapter = Adapter(engine, pb_utils)
+    def __init__(self, name: InstanceName, place: InstancePlace, engine: MeasuredEngine, pb_utils: Any) -> None:
+        self._metrics = start_metrics(name, engine, pb_utils)
+        self._adapter = Adapter(engine, pb_utils, self._metrics)
         try:
             self._local = _local_server(name, engine, Doors(place, self._adapter), self._adapter, pb_utils.Logger)
         except OSError as error:
             if place.count > 1:
                 self._adapter.close()
+                self._metrics.close()
                 message = f"no local socket, which the instances that share an engine need: {error}"
                 raise StartupError(f"{message}; set instance_group's count to 1 to do without") from None
             pb_utils.Logger.log_warn(f"no local socket, so this instance cannot be asked for its status: {error}")
@@ -40,6 +43,7 @@ class Instance:
         self._adapter.close()
         if self._local is not None:
             self._local.close()
+        self._metrics.close()
 
 
 def _local_server(name: InstanceName, engine: EngineHandle, doors: Doors, adapter: Adapter, logger: Any) -> LocalServer:

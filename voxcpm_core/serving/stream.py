@@ -60,6 +60,7 @@ class OutputStream:
         """Take an event from the engine's thread: quick, and the gate learns of it at once."""
         if isinstance(event, Admitted):
             self._place.admit()
+            self._channel.meter.admitted()
             return
         if isinstance(event, Patch) and event.index == self._last_index and self._attempts:
             self._place.wait_again()
@@ -120,8 +121,9 @@ class OutputStream:
         if chunk is None:
             return
         self._channel.send(chunk_tensors(chunk, self._info))
+        self._channel.meter.sent(chunk.num_samples / self._info.sample_rate, self._info.options.stream)
         if chunk.is_last:
-            self._channel.finish()
+            self._channel.finish(chunk.finish_reason)
 
     def _fail(self, error: RequestError) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,22 @@ from voxcpm_core.vae.state import StateLayout
 from voxcpm_core.vae.tensors import VaeTensors
 
 OUTER_KERNEL = 7  # of the first and the last convolution
+
+
+class StreamDecoder(Protocol):
+    """A decoder as the engine runs it, in torch or in other kernels."""
+
+    @property
+    def state_size(self) -> int:
+        """Floats of one stream's state; all zeros is a fresh stream."""
+
+    def decode_slots(self, latents: Tensor, states: Tensor, slots: Tensor) -> Tensor:
+        """Decode the next frames of B streams and advance their states in place.
+
+        `latents` is [B, latent_dim, T] and `states` [num_slots, state_size], both float32, T >= 1 is free; `slots` is
+        int64 [B]. A slot may stand more than once only where its state no longer matters, as padding of a batch does.
+        Returns the audio [B, T * upsampling] in [-1, 1].
+        """
 
 
 class RateCondition(Constants):
@@ -112,10 +129,7 @@ class VaeDecoder(nn.Module):
         return torch.tanh(self.last(self.snake(x), state)).squeeze(1)
 
     def decode_slots(self, latents: Tensor, states: Tensor, slots: Tensor) -> Tensor:
-        """`decode` for the rows `slots` [B] (int64) of a buffer `states` [num_slots, state_size].
-
-        A slot may stand more than once only where its state no longer matters, as padding of a batch does.
-        """
+        """`decode` for the rows `slots` of a buffer of states, as StreamDecoder has it."""
         rows = states.index_select(0, slots)
         audio = self.decode(latents, rows)
         states.index_copy_(0, slots, rows)

@@ -60,7 +60,7 @@ class Worker:
             raise CheckpointError(f"{checkpoint.folder}: now holds another model; load it again")
         self._core = build_warm_core(start.config, checkpoint, choice.device, make_arena)
         self._loop = EngineLoop(self._core, self._deliver)
-        self.send(Ready(self._core.stats(), choice.warning))
+        self.send(Ready(self._core.stats(), choice.warning, _gpu(torch.device(choice.device))))
 
     def serve(self) -> None:
         """Obey until the parent goes or closes the connection; raises EOFError then."""
@@ -98,6 +98,11 @@ class Worker:
             os._exit(PARENT_GONE)
         if not self._loop.is_running:  # it failed, and everybody has been told
             os._exit(ENGINE_FAULT)
+
+
+def _gpu(device: torch.device) -> str:
+    """As Triton's own metrics and NVML name it, or "cpu"."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else "cpu"
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import logging
 import os
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from voxcpm_core.checkpoint.opened import open_checkpoint
@@ -47,6 +48,9 @@ class WorkerHandle:
         self._fanout = Fanout()
         self._encodings = Encodings()
         self._ids = itertools.count()
+        self._worker_stats: tuple[int, ...]
+        self.gpu: str
+        self._watch: Callable[[EngineStats, EngineStats], None] = lambda before, after: None
         device = place(config.device, placement, os.environ)
         # Resolved here: a later worker neither asks the hub again nor looks in another working directory.
         worker_config = dataclasses.replace(config, device=device.configured, model=str(checkpoint.folder.absolute()))
@@ -86,6 +90,10 @@ class WorkerHandle:
             stats = stats._replace(running=0, waiting=0, pages_used=0)
         return stats._replace(num_restarts=self._supervisor.num_restarts, worker_pid=pid)
 
+    def watch_turns(self, watch: Callable[[EngineStats, EngineStats], None]) -> None:
+        """Tell the worker's counters before and after each turn of its loop, quickly: from the thread of the events."""
+        self._watch = watch
+
     def close(self) -> None:
         """End every stream with NOT_READY, and the worker; idempotent."""
         self._supervisor.close()
@@ -93,15 +101,17 @@ class WorkerHandle:
 
     def _take(self, message: Ready | Turn | Encoded) -> None:
         if isinstance(message, Turn):
-            self._worker_stats = message.stats
+            before, self._worker_stats = self._worker_stats, message.stats
             events = self._inbox.unpacked(message)
             if any(isinstance(event, StepOutput) for event in events):
                 self._supervisor.worked()
             self._fanout.deliver(events)
+            self._watch(EngineStats(*before), EngineStats(*message.stats))
         elif isinstance(message, Encoded):
             self._encodings.deliver(message)
         else:
             self._worker_stats = tuple(message.stats)
+            self.gpu = message.gpu
             if message.warning:
                 log.warning(message.warning)
 

@@ -52,6 +52,7 @@ class Ready:
 
     stats: EngineStats
     warning: str  # "" or what is to be logged about its device
+    gpu: str  # its UUID as NVML has it, or "cpu"
 
 
 @dataclass(frozen=True)

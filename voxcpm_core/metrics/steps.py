@@ -1,0 +1,26 @@
+"""The engine's steps, from its counters before and after each turn of its loop."""
+
+from __future__ import annotations
+
+from voxcpm_core.metrics import catalog
+from voxcpm_core.metrics.board import Record
+from voxcpm_core.types import EngineStats
+
+
+class Steps:
+    """A turn launches a step at most, and collects one at most, which may be the one that an earlier turn launched."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._busy_ns = 0  # since a step was last collected
+
+    def turn(self, before: EngineStats, after: EngineStats) -> None:
+        """Both are of the same engine."""
+        if after.num_steps > before.num_steps:
+            self._record(catalog.BATCH_SIZE, after.num_patches - before.num_patches)
+        if after.num_prefills > before.num_prefills:
+            self._record(catalog.PREFILLS, after.num_prefills - before.num_prefills)
+        self._busy_ns += after.busy_ns - before.busy_ns
+        if after.collected_ns > before.collected_ns:
+            self._record(catalog.STEP, self._busy_ns / 1e9)
+            self._busy_ns = 0
