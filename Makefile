@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 LOAD_TOOL := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(BIN)/perf_analyzer)
 
 # Tests that compute and time nothing: they may share the machine.
-COMPUTING := $(addprefix tests/,audio checkpoint config demo_voice engine kernels metrics model oracle parity scheduler text vae)
+COMPUTING := $(addprefix tests/,audio checkpoint config demo_voice engine kernels metrics model oracle parity scheduler text vae voices)
 
 .PHONY: demo test soak lint clean
 .DEFAULT_GOAL := demo

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.server_process import DOUBLE_REPOSITORY, make_server, require_installation
-from voxcpm_client.server import TritonServer
+from tests.server_process import ADMIN_TOKEN, DOUBLE_REPOSITORY, make_server, require_installation
+from voxcpm_client.server import TritonServer, find_repository
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
@@ -19,9 +19,14 @@ if not torch.cuda.is_available():
 
 @pytest.fixture(scope="session")
 def triton_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    """One server with the noise voice for the whole session; `grpc_url` and `http_url` are `host:port`."""
+    """One server with the noise voice, and all models, for the whole session.
+
+    `grpc_url` and `http_url` are `host:port`.
+    """
     require_installation(dict(os.environ))
-    with make_server(tmp_path_factory.mktemp("triton") / "tritonserver.log") as server:
+    folder = tmp_path_factory.mktemp("triton")
+    settings = {"VOXCPM_VOICES": str(folder / "voices"), "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
+    with make_server(folder / "tritonserver.log", repository=find_repository(), **settings) as server:
         yield server
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
+import tempfile
 from pathlib import Path
 from types import TracebackType
 
@@ -11,7 +13,13 @@ import pytest
 from tests.noise_voice import NOISE
 from voxcpm_client.server import ServerError, TritonServer, find_installation, find_repository
 
+# Most tests need the engine alone, and each further model is a process that delays a server's start.
+ENGINE_REPOSITORY = Path(tempfile.mkdtemp(prefix="voxcpm-models-"))
+atexit.register(shutil.rmtree, ENGINE_REPOSITORY, ignore_errors=True)
+(ENGINE_REPOSITORY / "voxcpm").symlink_to(find_repository() / "voxcpm", target_is_directory=True)
+
 DOUBLE_REPOSITORY = Path(__file__).parent / "fixtures" / "double_repository"
+ADMIN_TOKEN = "the-token-of-the-tests"
 SETTINGS = {"VOXCPM_MODEL": NOISE, "VOXCPM_DEVICE": "cpu"}
 
 
@@ -37,7 +45,7 @@ def make_server(
 ) -> TritonServer:
     """A server that is not started; use it as a context manager to get one that is ready, and killed in the end."""
     return ShortLivedServer(
-        repository or find_repository(),
+        repository or ENGINE_REPOSITORY,
         settings={**SETTINGS, **settings},
         log_file=log_file,
         # A cancelled stream can keep Triton 2.51 from unloading its model; the server then ends by this time-out.

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import soundfile
 
+from tests.server_process import ADMIN_TOKEN
+
 README = Path(__file__).parent.parent / "README.md"
 NOT_RUN = "not run here"
 
@@ -27,7 +29,7 @@ def localised(text: str, server) -> str:
 
 def run(arguments: list[str], folder: Path, server) -> subprocess.CompletedProcess[str]:
     scripts = str(Path(sys.executable).parent)
-    environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
     done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return done
@@ -42,14 +44,14 @@ def test_readme_is_short_and_its_blocks_are_found():
 @pytest.mark.server
 def test_commands(triton_server, tmp_path):
     commands = localised(blocks("bash")[0], triton_server)
-    for command in ("say", "bench"):
+    for command in ("say", "bench", "voices add"):
         commands = commands.replace(
             f"voxcpm-triton {command}", f"voxcpm-triton {command} --url {triton_server.grpc_url}"
         )
-    assert (commands.count("say --url"), commands.count("bench --url")) == (5, 1)
+    assert [commands.count(f"{command} --url") for command in ("say", "bench", "voices add")] == [6, 1, 1]
     run(["bash", "-euc", commands], tmp_path, triton_server)
     assert (tmp_path / "hello.pcm").stat().st_size > 0
-    for name in ("hello.wav", "more.mp3", "voice.wav", "text.wav"):
+    for name in ("hello.wav", "more.mp3", "voice.wav", "anna.wav", "text.wav"):
         assert soundfile.info(tmp_path / name).samplerate == 48000
 
 

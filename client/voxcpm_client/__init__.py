@@ -5,13 +5,14 @@ from voxcpm_client.client import Client
 from voxcpm_client.errors import VoxError
 from voxcpm_client.functions import astream, astream_text, asynthesize, stream, stream_text, synthesize
 from voxcpm_client.playback import play
-from voxcpm_client.types import Chunk, Speech, SpeechOptions
+from voxcpm_client.types import Chunk, Speech, SpeechOptions, Voice
 
 __all__ = [
     "Chunk",
     "Client",
     "Speech",
     "SpeechOptions",
+    "Voice",
     "VoxError",
     "astream",
     "astream_text",

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 from voxcpm_client.cancellation import Cancellation
 from voxcpm_client.channels import Channels
+from voxcpm_client.control.asynchronous import AsyncControlMethods
+from voxcpm_client.control.blocking import ControlMethods
+from voxcpm_client.control.calls import UnaryCalls
 from voxcpm_client.passage.asynchronous import aspeak_passage
 from voxcpm_client.passage.blocking import speak_passage
 from voxcpm_client.passage.passage import make_passage
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Client:
+class Client(ControlMethods, AsyncControlMethods):
     """Where to send requests and how long to wait. Safe to share between threads and event loops.
 
     Its streams share one connection, opened at the first request and again when it broke; `close` (`aclose` in an
@@ -37,9 +40,12 @@ class Client:
     cannot be reached, has no room, drains or is not ready. As soon as a chunk came the error is raised: what was heard
     cannot be taken back, and another attempt would begin anew.
 
-    All methods take the options of `SpeechOptions` by name. They raise subclasses of `VoxError`, TypeError for an
-    unknown option or a text that is no str, and OSError for an audio file that cannot be read. A `url` that cannot be
-    a gRPC address is InvalidUrl at once.
+    `token` is the server's admin token, for what changes or shows other people's things (`add_voice`, `remove_voice`,
+    `queue`); VOXCPM_ADMIN_TOKEN stands in for it.
+
+    The methods for speech take the options of `SpeechOptions` by name. All raise subclasses of `VoxError`, TypeError
+    for an unknown option or a text that is no str, and OSError for an audio file that cannot be read. A `url` that
+    cannot be a gRPC address is InvalidUrl at once.
     """
 
     url: str = "localhost:8001"
@@ -47,6 +53,7 @@ class Client:
     timeout_s: float | None = 900.0
     gap_timeout_s: float | None = 30.0
     retries: int = 2
+    token: str | None = field(default=None, repr=False)
     _channels: Channels = field(default_factory=Channels, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -147,6 +154,9 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def _calls(self) -> UnaryCalls:
+        return UnaryCalls(self._channels, self.url, self.model, self.timeout_s, self.token)
 
     def _connection(self) -> Connection:
         return Connection(self._channels, self.url, self.model, self.timeout_s, self.gap_timeout_s, self.retries)

@@ -70,6 +70,12 @@ def error_from_message(message: str) -> VoxError:
     return VoxError(message)
 
 
+def error_from_answer(status: str, details: str, url: str) -> VoxError:
+    """The exception for a call with one answer that ended with the status named `status`, also of the server's own."""
+    error = error_from_message(details)
+    return error if error.code else error_from_status(status, details, url, num_chunks=0)
+
+
 def error_from_status(status: str, details: str, url: str, num_chunks: int) -> VoxError:
     """The exception for a gRPC call that ended with the status named `status` after `num_chunks` chunks."""
     if status == "UNAVAILABLE" and num_chunks:

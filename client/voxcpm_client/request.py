@@ -26,7 +26,7 @@ def build_request(model: str, text: str, request_id: str, options: Mapping[str, 
     _utf8("request_id", request_id)
     request = service_pb2.ModelInferRequest(model_name=model, id=request_id)
     request.parameters["triton_enable_empty_final_response"].bool_param = True
-    _add_text(request, "target_text", text)
+    add_text(request, "target_text", text)
     for name, value in options.items():
         if name not in _ADDERS:
             raise TypeError(f"unknown option {name!r}; known: {', '.join(sorted(_ADDERS))}")
@@ -53,7 +53,8 @@ def _element(data: bytes) -> bytes:
     return struct.pack("<I", len(data)) + data
 
 
-def _add_text(request: service_pb2.ModelInferRequest, name: str, value: str) -> None:
+def add_text(request: service_pb2.ModelInferRequest, name: str, value: str) -> None:
+    """An input with one text. Raises TypeError for a value that is no str, and InvalidText or InvalidParameter."""
     _add(request, name, "BYTES", [1], _element(_utf8(name, value)))
 
 
@@ -67,11 +68,17 @@ def _utf8(name: str, value: str) -> bytes:
         raise kind(f"{name} is not valid Unicode") from None
 
 
-def _add_audio(request: service_pb2.ModelInferRequest, name: str, value: bytes | str | os.PathLike[str]) -> None:
-    if not isinstance(value, bytes):
-        with open(value, "rb") as file:
-            value = file.read()
-    _add(request, name, "BYTES", [1], _element(value))
+def add_audio(request: service_pb2.ModelInferRequest, name: str, value: bytes | str | os.PathLike[str]) -> None:
+    """An input with the bytes of an audio file. Raises OSError for one that cannot be read."""
+    _add(request, name, "BYTES", [1], _element(audio_bytes(value)))
+
+
+def audio_bytes(value: bytes | str | os.PathLike[str]) -> bytes:
+    """The bytes of an audio file, given as they are or as its path. Raises OSError."""
+    if isinstance(value, bytes):
+        return value
+    with open(value, "rb") as file:
+        return file.read()
 
 
 def _add_latents(request: service_pb2.ModelInferRequest, name: str, value: Any) -> None:
@@ -95,15 +102,16 @@ _float32 = _scalar("FP32", "<f")
 _bool = _scalar("BOOL", "<?")
 
 _ADDERS: dict[str, Callable[[service_pb2.ModelInferRequest, str, Any], None]] = {
-    "format": _add_text,
+    "format": add_text,
     "bitrate": _int32,
     "sample_rate": _int32,
     "deadline_ms": _int32,
-    "prompt_audio": _add_audio,
-    "prompt_text": _add_text,
+    "prompt_audio": add_audio,
+    "prompt_text": add_text,
     "prompt_latents": _add_latents,
-    "reference_audio": _add_audio,
+    "reference_audio": add_audio,
     "reference_latents": _add_latents,
+    "voice": add_text,
     "cfg_value": _float32,
     "temperature": _float32,
     "inference_timesteps": _int32,

@@ -25,6 +25,7 @@ class SpeechOptions(TypedDict, total=False):
     prompt_latents: FloatArray | None  # [frames, feat_dim], instead of prompt_audio
     reference_audio: AudioFile | None  # a voice to imitate (VoxCPM2)
     reference_latents: FloatArray | None  # [frames, feat_dim], instead of reference_audio
+    voice: str | None  # a registered voice, in the place of the five above
     cfg_value: float | None  # 0.1 to 10, default 2.0
     temperature: float | None  # 0 to 2, default 1.0
     inference_timesteps: int | None  # from 2, default 10
@@ -36,6 +37,17 @@ class SpeechOptions(TypedDict, total=False):
     normalize: bool | None  # numbers and symbols as words, where the server has the libraries
     seed: int | None  # drawn by the server when absent, and returned
     return_latents: bool | None
+
+
+@dataclass(frozen=True)
+class Voice:
+    """A registered voice."""
+
+    name: str
+    kind: str  # "prompt", "reference" or "both"
+    seconds: float  # of audio
+    created: str  # UTC, ISO 8601
+    made_for: str  # the kind of model that has such latents
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from voxcpm_core.api import SyncPool
 
 
 @pytest.fixture(scope="session")
-def pool() -> Iterator[SyncPool]:
-    with VoxCPM.from_pretrained(NOISE, devices=["cpu"], **SMALL) as pool:
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncPool]:
+    voices = str(tmp_path_factory.mktemp("pool") / "voices")
+    with VoxCPM.from_pretrained(NOISE, devices=["cpu"], voices=voices, **SMALL) as pool:
         assert isinstance(pool, SyncPool)
         yield pool
 

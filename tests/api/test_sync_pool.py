@@ -27,6 +27,7 @@ from voxcpm_core import VoxCPM
 from voxcpm_core.api import SyncPool
 from voxcpm_core.errors import RequestError
 from voxcpm_core.types import Condition
+from voxcpm_core.voices import Voice, VoiceStore
 
 NUM_FEATURES, FRAMES_PER_PATCH = 16, 4  # of the noise voice
 
@@ -135,7 +136,11 @@ LATENTS = np.zeros((4, NUM_FEATURES), np.float32)
         ({"max_generate_length": 0}, "INVALID_PARAMETER", "max_length: expected an integer >= 1, got 0"),
         ({"inference_timesteps": 31}, "INVALID_PARAMETER", "from 2 to 30, got 31"),
         ({"seed": 1.5}, "INVALID_PARAMETER", "seed: expected an integer"),
-        ({"prompt_id": "p1"}, "INVALID_PARAMETER", "prompt_id: stored prompts are not supported yet"),
+        ({"prompt_id": "p1"}, "UNKNOWN_VOICE", "there is no prompt 'p1'"),
+        ({"prompt_id": "p1", "prompt_text": "x"}, "CONFLICTING_INPUTS", "prompt_id excludes"),
+        ({"prompt_id": "p1", "voice": "x"}, "CONFLICTING_INPUTS", "prompt_id excludes"),
+        ({"voice": "alice"}, "UNKNOWN_VOICE", "there is no voice 'alice'"),
+        ({"voice": "alice", "ref_audio_latents": LATENTS}, "CONFLICTING_INPUTS", "voice excludes"),
         ({"lora_name": "a"}, "INVALID_PARAMETER", "lora_name: adapters are not supported yet"),
     ],
 )
@@ -148,8 +153,38 @@ def test_bad_input_is_refused_at_the_first_chunk(pool, options, code, message):
 
 
 def test_an_unknown_option_is_a_type_error(pool):
-    with pytest.raises(TypeError, match="voice"):
-        pool.generate("Hello", voice="alice")
+    with pytest.raises(TypeError, match="voize"):
+        pool.generate("Hello", voize="alice")
+
+
+def test_a_kept_prompt_stands_for_its_latents(pool):
+    file = wav_file(tone(0.5))
+    prompt_id = pool.add_prompt(file, "wav", "Hello")
+    by_id = say(pool, "and on", prompt_id=prompt_id, seed=7, max_generate_length=3)
+    latents = pool.encode_latents(file, "wav")
+    by_latents = say(pool, "and on", prompt_latents=latents, prompt_text="Hello", seed=7, max_generate_length=3)
+    assert np.array_equal(by_id, by_latents)
+    both = say(pool, "and on", prompt_id=prompt_id, ref_audio_latents=latents, seed=7, max_generate_length=3)
+    assert not np.array_equal(both, by_id)
+    pool.remove_prompt(prompt_id)
+    for call in (lambda: say(pool, "and on", prompt_id=prompt_id), lambda: pool.remove_prompt(prompt_id)):
+        with pytest.raises(RequestError) as error:
+            call()
+        assert error.value.code.value == "UNKNOWN_VOICE"
+    for text, code in ((" ", "CONFLICTING_INPUTS"), (None, "INVALID_TEXT")):
+        with pytest.raises(RequestError) as error:
+            pool.add_prompt(file, "wav", text)
+        assert error.value.code.value == code
+
+
+def test_a_voice_of_the_folder_stands_for_its_latents(pool):
+    latents = np.random.default_rng(1).standard_normal((8, NUM_FEATURES), dtype=np.float32)
+    model = pool._workers().any.model
+    VoiceStore(pool._settings.engine.voices, 10, 10).add(Voice.make("alice", model, latents, "Hello", latents))
+    by_voice = say(pool, "and on", voice="alice", seed=7, max_generate_length=3)
+    conditions = {"prompt_latents": latents, "prompt_text": "Hello", "ref_audio_latents": latents}
+    assert np.array_equal(by_voice, say(pool, "and on", seed=7, max_generate_length=3, **conditions))
+    VoiceStore(pool._settings.engine.voices, 10, 10).remove("alice")
 
 
 @pytest.mark.parametrize(

@@ -29,5 +29,6 @@ def test_help_says_what_defaults_do(cli: Cli) -> None:
 
 def test_help_of_everything(cli: Cli) -> None:
     said = _words(cli("--help"))
-    for command in ("serve", "say", "bench", "demo", "make-checkpoint", "convert", "--version"):
+    own = ("serve", "say", "status", "cancel", "encode", "voices", "bench", "demo", "make-checkpoint", "convert")
+    for command in (*own, "--version"):
         assert command in said

@@ -18,9 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import COMMAND, LIMIT_S, ROOT, environment
+from tests.server.clips import clip
 from tests.server_process import DOUBLE_REPOSITORY, require_installation
 from voxcpm_client import stream, synthesize
 from voxcpm_client.errors import ServerUnavailable
+from voxcpm_client.server.token import find_token
 
 pytestmark = pytest.mark.server
 
@@ -75,13 +77,32 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_serve_until_ctrl_c(serving: Callable[..., Serving]) -> None:
-    server = serving()
+def test_serve_until_ctrl_c(
+    serving: Callable[..., Serving], cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: Path
+) -> None:
+    server = serving("--voices", str(tmp_path / "voices"))
     assert "taking the demo checkpoint: its weights are random" in server.log
     assert re.search(r"server_id +\| from-the-test", server.log)
     speech = synthesize("Hello.", url=server.grpc_url, max_length=1, inference_timesteps=2)
     assert speech.num_samples > 0
+    _assert_that_its_token_works_for_its_user(server, cli, tmp_path)
     _assert_ends(server, signal.SIGINT)
+    assert find_token(server.grpc_url) is None
+
+
+def _assert_that_its_token_works_for_its_user(
+    server: Serving, cli: Callable[..., subprocess.CompletedProcess[bytes]], folder: Path
+) -> None:
+    token = find_token(server.grpc_url)
+    assert token is not None
+    assert token not in server.log
+    clip_file = folder / "clip.wav"
+    clip_file.write_bytes(clip())
+    done = cli("voices", "add", "anna", "--reference-audio", clip_file, "--url", server.grpc_url)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(b"anna: reference, ")
+    assert cli("voices", "remove", "anna", "--url", server.grpc_url, VOXCPM_ADMIN_TOKEN="x").returncode == os.EX_NOPERM
+    assert list((folder / "voices").iterdir()) != []
 
 
 def _assert_ends(server: Serving, ending: signal.Signals) -> None:

@@ -65,7 +65,7 @@ def test_every_input_arrives_with_its_type(client: Client, tmp_path: Any) -> Non
         prompt_latents=latents.T, reference_audio=tmp_path / "voice.wav", reference_latents=latents, cfg_value=1.5,
         temperature=0.25, sample_rate=24000, deadline_ms=5000,
         inference_timesteps=12, min_length=1, max_length=9, length_cap=False, ignore_stop=True, seed=-(2**40),
-        return_latents=True, normalize=True, retry_badcase=True,
+        return_latents=True, normalize=True, retry_badcase=True, voice="änna",
     )  # fmt: skip
     received = json.loads(chunks[0].audio)
     del received["timeout_us"]
@@ -80,6 +80,7 @@ def test_every_input_arrives_with_its_type(client: Client, tmp_path: Any) -> Non
         "prompt_latents": ["float32", [2, 3], latents.T.tolist()],
         "reference_audio": ["object", [1], [b"\x00ref\xff".hex()]],
         "reference_latents": ["float32", [3, 2], latents.tolist()],
+        "voice": ["object", [1], ["änna".encode().hex()]],
         "cfg_value": ["float32", [1], [1.5]],
         "temperature": ["float32", [1], [0.25]],
         "inference_timesteps": ["int32", [1], [12]],

@@ -109,6 +109,13 @@ def test_a_given_voice_holds_for_all(client: Client, collect: Collect, name: str
 
 
 @both
+def test_a_registered_voice_holds_for_all(client: Client, collect: Collect, name: str) -> None:
+    collect(client, TEXT, request_id=name, voice="anna")
+    assert [request["voice"] for request in _requests(client, name)] == ["anna"] * 3
+    assert [request["prompt_text"] for request in _requests(client, name)] == [None] * 3
+
+
+@both
 def test_latents_on_request(client: Client, collect: Collect) -> None:
     chunks = collect(client, TEXT, return_latents=True)
     latents = [chunk.latents for chunk in chunks if chunk.latents is not None]

@@ -21,6 +21,7 @@ import pytest
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.local.client import LocalClient, connect_instances
 from voxcpm_core.local.folder import own_folder
+from voxcpm_core.local.messages import MAX_ATTACHED_BYTES
 from voxcpm_core.local.server import MAX_LINE_BYTES, LocalServer
 
 GENEROUS_S = 5.0
@@ -48,6 +49,7 @@ class Instances:
             "block": lambda request: {"released": self.release.wait(GENEROUS_S)},
             "refuse": self._refuse,
             "fail": lambda request: {"never": 1 / 0},
+            "swap": lambda request: {"one": request["two"], "two": request["one"], "plain": request["plain"]},
         }
         server = LocalServer(model, operations, server_pid, self.log.append)
         self._stack.callback(server.close)
@@ -115,7 +117,7 @@ def test_refusals_and_faults_keep_their_codes_and_the_connection(instances: Inst
         client.ask("fail")
     assert failed.value.code is ErrorCode.INTERNAL
     assert "ZeroDivisionError" in instances.log[0]
-    with pytest.raises(RequestError, match="op: expected one of block, fail, refuse, who, got 'drain'"):
+    with pytest.raises(RequestError, match="op: expected one of block, fail, refuse, swap, who, got 'drain'"):
         client.ask("drain")
     assert client.ask("who")["name"] == "0"
 
@@ -137,6 +139,38 @@ def test_a_line_without_end_is_refused_and_cut_off(instances: Instances):
         answer = exchange(connection, b"x" * (MAX_LINE_BYTES + 1))
         assert str(MAX_LINE_BYTES) in answer["error"]["message"]
         assert connection.recv(1) == b""
+
+
+def test_bytes_go_both_ways_beside_other_fields(instances: Instances):
+    instances.start()
+    (client,) = instances.connect()
+    large, odd = bytes(range(256)) * 20_000, b'\n{"op": "fail"}\n'
+    for _ in range(2):
+        answer = client.ask("swap", one=large, two=odd, plain="ü")
+        assert answer == {"one": odd, "two": large, "plain": "ü"}
+    assert client.ask("swap", one=b"", two="text", plain=None) == {"one": "text", "two": b"", "plain": None}
+    with pytest.raises(RequestError, match="full"):
+        client.ask("refuse", one=large)
+    assert client.ask("who")["name"] == "0"
+
+
+@pytest.mark.parametrize(
+    "attached", [[], 5, {"a": -1}, {"a": "5"}, {"a": True}, {"a": MAX_ATTACHED_BYTES, "b": 1}, {"a": 1 << 70}]
+)
+def test_what_cannot_be_attached_is_refused_and_cut_off(instances: Instances, attached: object):
+    instances.start()
+    with raw() as connection:
+        answer = exchange(connection, json.dumps({"op": "who", "attached": attached}).encode() + b"\n")
+        assert "attached" in answer["error"]["message"]
+        assert connection.recv(1) == b""
+
+
+def test_a_caller_who_leaves_amid_what_is_attached_is_forgotten(instances: Instances):
+    server = instances.start()
+    with raw() as connection:
+        connection.sendall(b'{"op": "who", "attached": {"a": 1000}}\n' + bytes(10))
+    server.close()
+    assert instances.log == []
 
 
 def test_a_blocking_operation_and_a_silent_caller_hold_up_nobody(instances: Instances):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.server.instance import Instance
-from tests.server_process import make_server, require_installation
+from tests.server_process import ADMIN_TOKEN, make_server, require_installation
 from voxcpm_client.server import find_repository
 
 QUEUE_SIZE = 4
@@ -28,6 +28,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Instance]:
     assert config.read_text() != shipped
     # One thread: with many cores a long prefill would not be long.
     settings = {"VOXCPM_MAX_RUNNING": "1", "VOXCPM_MAX_WAITING": "1", "OMP_NUM_THREADS": "1"}
+    settings |= {"VOXCPM_VOICES": str(folder / "voices"), "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
     server = make_server(folder / "tritonserver.log", repository=repository, **settings)
     with server, Instance(server) as instance:
         yield instance

@@ -120,7 +120,7 @@ def blocking(tmp_path: Path) -> Iterator[tuple[Instance, Path]]:
     require_installation(dict(os.environ))
     gate = tmp_path / "go on"
     repository = tmp_path / "models"
-    shutil.copytree(find_repository(), repository)
+    shutil.copytree(find_repository() / "voxcpm", repository / "voxcpm")
     model = repository / "voxcpm" / "1"
     (model / "model.py").rename(model / "shipped.py")
     shutil.copy(BLOCKING_MODEL, model / "model.py")

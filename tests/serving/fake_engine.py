@@ -70,6 +70,7 @@ class FakeEngine:
         with self._cond:
             self.cancelled.append(stream_id)
             stream = self._waiting.pop(stream_id, None) or self._running.pop(stream_id, None)
+            self._num_patches.pop(stream_id, None)
         if stream is not None:
             stream[1](Failed(RequestError(ErrorCode.CANCELLED, "cancelled by the client")))
 
@@ -118,12 +119,15 @@ class FakeEngine:
         index = self._num_patches[stream_id]
         self._num_patches[stream_id] += 1
         if self.fails_at.get(request.request_id) == index:
-            del self._running[stream_id]
+            self._forget(stream_id)
             sink(Failed(RequestError(ErrorCode.INTERNAL, "the engine failed on this request")))
             return
         patch = fake_patch(self.model, request, index)
         if self.stops_at.get(request.seed) == index:
             patch = replace(patch, finish_reason=FinishReason.STOP)
         if patch.finish_reason is not None:
-            del self._running[stream_id]
+            self._forget(stream_id)
         sink(patch)
+
+    def _forget(self, stream_id: int) -> None:
+        del self._running[stream_id], self._num_patches[stream_id]

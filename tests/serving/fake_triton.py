@@ -33,6 +33,8 @@ class Tensor:
 class TritonError:
     INTERNAL = "INTERNAL"
     INVALID_ARG = "INVALID_ARG"
+    NOT_FOUND = "NOT_FOUND"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
     UNAVAILABLE = "UNAVAILABLE"
     CANCELLED = "CANCELLED"
 
@@ -73,7 +75,9 @@ class FakeBackend:
 class FakeSender:
     """Records what is sent, and what would kill or confuse a real server, in `violations`."""
 
-    def __init__(self, delay_s: Callable[[], float] = lambda: 0.0, fails_at: int | None = None) -> None:
+    def __init__(
+        self, delay_s: Callable[[], float] = lambda: 0.0, fails_at: int | None = None, is_unary: bool = False
+    ) -> None:
         self.responses: list[InferenceResponse] = []
         self.violations: list[str] = []
         self.num_finals = 0
@@ -85,6 +89,7 @@ class FakeSender:
         self._final_begun = False
         self._delay_s = delay_s
         self._fails_at = fails_at
+        self._is_unary = is_unary  # of a model that is not decoupled: its one response comes with FINAL
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
         with self._lock:
@@ -94,8 +99,9 @@ class FakeSender:
                 self.violations.append("two sends at once")
             if flags == FINAL and self._polling:
                 self.violations.append("FINAL during is_cancelled")
-            if flags == FINAL and response is not None and response.error is None:
-                self.violations.append("FINAL with data")
+            has_data = response is not None and response.error is None
+            if flags == FINAL and has_data != self._is_unary and (response is None or has_data):
+                self.violations.append("FINAL without data" if self._is_unary else "FINAL with data")
             self._sending += 1
             self._final_begun = flags == FINAL
         time.sleep(self._delay_s())

@@ -62,6 +62,13 @@ def test_everything_given():
     assert speech.reference.latents is not latents
 
 
+def test_a_voice_is_named_and_nothing_else_conditions():
+    parsed = parse({"target_text": text("x"), "voice": text("änna/..")})
+    assert parsed.voice == "änna/.."
+    assert parsed.is_complete
+    assert (parsed.speech.prompt, parsed.speech.reference, parsed.speech.prompt_text) == (None, None, "")
+
+
 def test_base64_applies_to_audio_inputs():
     wrapped = base64.encodebytes(bytes(range(100)))  # with line breaks
     parsed = parse({"target_text": text("x"), "encoding": text("base64"), "reference_audio": text(wrapped)})
@@ -112,6 +119,13 @@ def test_audio_is_made_unless_other_outputs_are_named(names: tuple[str, ...], wa
         ({"retry_badcase": np.array([1], np.int32)}, ErrorCode.INVALID_PARAMETER),
         ({"retry_badcase": np.array([True])}, ErrorCode.INVALID_PARAMETER),
         ({"retry_badcase": np.array([True]), "stream": np.array([True])}, ErrorCode.INVALID_PARAMETER),
+        ({"voice": text(b"\xff")}, ErrorCode.INVALID_PARAMETER),
+        ({"voice": np.array([], np.object_)}, ErrorCode.INVALID_PARAMETER),
+        ({"voice": text("v"), "prompt_text": text("")}, ErrorCode.CONFLICTING_INPUTS),
+        ({"voice": text("v"), "prompt_audio": text("a")}, ErrorCode.CONFLICTING_INPUTS),
+        ({"voice": text("v"), "prompt_latents": LATENTS}, ErrorCode.CONFLICTING_INPUTS),
+        ({"voice": text("v"), "reference_audio": text("a")}, ErrorCode.CONFLICTING_INPUTS),
+        ({"voice": text("v"), "reference_latents": LATENTS}, ErrorCode.CONFLICTING_INPUTS),
         ({"prompt_audio": text("a"), "prompt_latents": LATENTS}, ErrorCode.CONFLICTING_INPUTS),
         ({"reference_audio": text("a"), "reference_latents": LATENTS}, ErrorCode.CONFLICTING_INPUTS),
     ],

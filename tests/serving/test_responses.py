@@ -55,7 +55,9 @@ def test_every_code_has_its_triton_code():
     codes = {code.value: RESPONSES.error("m", code.triton_code).error.code for code in ErrorCode}
     invalid = [f"INVALID_{kind}" for kind in ("TEXT", "AUDIO", "LATENTS", "PARAMETER")]
     assert codes == {
-        **dict.fromkeys([*invalid, "CONFLICTING_INPUTS", "TOO_LARGE"], "INVALID_ARG"),
+        **dict.fromkeys([*invalid, "CONFLICTING_INPUTS", "TOO_LARGE", "FORBIDDEN"], "INVALID_ARG"),
+        "UNKNOWN_VOICE": "NOT_FOUND",
+        "ALREADY_EXISTS": "ALREADY_EXISTS",
         **dict.fromkeys(("OVERLOADED", "NOT_READY"), "UNAVAILABLE"),
         "CANCELLED": "CANCELLED",
         "DEADLINE_EXCEEDED": "CANCELLED",

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from voxcpm_core.api.info import ModelInfo
 from voxcpm_core.api.pool import Pool, pad_side, received
-from voxcpm_core.api.request import Latents, speech_request
+from voxcpm_core.api.request import Latents, check_transcript, speech_request
 from voxcpm_core.api.workers import Chunk, Workers
 from voxcpm_core.types import Failed, FloatArray
 
@@ -51,11 +51,12 @@ class AsyncPool(Pool):
         min_length: int = 2,
         length_cap: bool = True,
         ignore_stop: bool = False,
+        voice: str | None = None,
     ) -> AsyncGenerator[FloatArray, None]:
         """`SyncPool.generate` for asyncio: `aclose`, or cancelling the task, cancels the request."""
         workers = await self._workers()
         speech = speech_request(
-            target_text, prompt_latents, prompt_text, prompt_id, max_generate_length, temperature, cfg_value,
+            target_text, prompt_latents, prompt_text, max_generate_length, temperature, cfg_value,
             ref_audio_latents, lora_name, seed, self._timesteps(inference_timesteps), min_length, length_cap,
             ignore_stop,
         )
@@ -66,7 +67,7 @@ class AsyncPool(Pool):
             with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody listens any more
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        with workers.stream(self._engine_request(workers, speech), sink):
+        with workers.stream(self._engine_request(workers, speech, prompt_id, voice), sink):
             while True:
                 chunk = received(await events.get())
                 yield chunk.audio
@@ -81,6 +82,15 @@ class AsyncPool(Pool):
         with workers.chosen() as handle:
             latents = await asyncio.wrap_future(handle.encode(waveform, pad))
         return latents.tobytes()
+
+    async def add_prompt(self, wav: bytes, wav_format: str, prompt_text: str) -> str:
+        """As `SyncPool.add_prompt`."""
+        check_transcript(prompt_text)
+        return self._conditions.add_prompt(await self.encode_latents(wav, wav_format), prompt_text)
+
+    async def remove_prompt(self, prompt_id: str) -> None:
+        """As `SyncPool.remove_prompt`."""
+        self._conditions.remove_prompt(prompt_id)
 
     async def get_model_info(self) -> ModelInfo:
         """As `SyncPool.get_model_info`."""

@@ -7,6 +7,7 @@ import weakref
 from concurrent.futures import Future
 from functools import partial
 
+from voxcpm_core.api.conditions import Conditions
 from voxcpm_core.api.info import ModelInfo, model_info
 from voxcpm_core.api.settings import PoolSettings
 from voxcpm_core.api.workers import THREAD_NAME, Chunk, Workers, start_workers
@@ -25,6 +26,7 @@ class Pool:
     def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
         self._starting = in_thread(partial(start_workers, settings), THREAD_NAME)
+        self._conditions = Conditions(settings.engine)
         self._lock = threading.Lock()
         self._decoder: AudioDecoder | None = None
         self._is_stopped = False
@@ -56,7 +58,10 @@ class Pool:
     def _timesteps(self, inference_timesteps: int | None) -> int:
         return self._settings.inference_timesteps if inference_timesteps is None else inference_timesteps
 
-    def _engine_request(self, workers: Workers, speech: SpeechRequest) -> EngineRequest:
+    def _engine_request(
+        self, workers: Workers, speech: SpeechRequest, prompt_id: str | None, voice: str | None
+    ) -> EngineRequest:
+        speech = self._conditions.apply(speech, prompt_id, voice, workers.any.model)
         return prepare(speech, workers.any.model, workers.any.config, workers.any.tokenizer)
 
     def _waveform(self, workers: Workers, wav: bytes, wav_format: str) -> FloatArray:

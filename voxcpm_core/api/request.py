@@ -19,7 +19,6 @@ def speech_request(
     target_text: str,
     prompt_latents: Latents | None,
     prompt_text: str,
-    prompt_id: str | None,
     max_generate_length: int | None,
     temperature: float,
     cfg_value: float,
@@ -35,13 +34,10 @@ def speech_request(
 
     Numbers are checked against the model and its settings later, by `prepare`.
     """
-    if prompt_id is not None:
-        raise invalid_parameter("prompt_id: stored prompts are not supported yet; give prompt_latents and prompt_text")
     if lora_name is not None:
         raise invalid_parameter("lora_name: adapters are not supported yet")
     for name, text in (("target_text", target_text), ("prompt_text", prompt_text)):
-        if not isinstance(text, str):
-            raise RequestError(ErrorCode.INVALID_TEXT, f"{name}: expected a str, got {type(text).__name__}")
+        _check_str(name, text)
     return SpeechRequest(
         target_text=target_text,
         request_id=f"py-{secrets.token_hex(8)}",
@@ -59,6 +55,18 @@ def speech_request(
             seed=seed,
         ),
     )
+
+
+def check_transcript(prompt_text: object) -> None:
+    """Of a prompt that is to be kept; raises RequestError."""
+    _check_str("prompt_text", prompt_text)
+    if not str(prompt_text).strip():
+        raise RequestError(ErrorCode.CONFLICTING_INPUTS, "a prompt needs prompt_text, its transcript")
+
+
+def _check_str(name: str, text: object) -> None:
+    if not isinstance(text, str):
+        raise RequestError(ErrorCode.INVALID_TEXT, f"{name}: expected a str, got {type(text).__name__}")
 
 
 def _condition(name: str, latents: Latents | None) -> Condition | None:

@@ -8,7 +8,7 @@ from types import TracebackType
 
 from voxcpm_core.api.info import ModelInfo
 from voxcpm_core.api.pool import Pool, pad_side, received
-from voxcpm_core.api.request import Latents, speech_request
+from voxcpm_core.api.request import Latents, check_transcript, speech_request
 from voxcpm_core.api.settings import PoolSettings
 from voxcpm_core.api.workers import Chunk, Workers
 from voxcpm_core.types import Failed, FloatArray
@@ -55,22 +55,25 @@ class SyncPool(Pool):
         min_length: int = 2,
         length_cap: bool = True,
         ignore_stop: bool = False,
+        voice: str | None = None,
     ) -> Generator[FloatArray, None, None]:
         """Speech, patch by patch as it is made: float32 [samples] in [-1, 1], each array the caller's own.
 
         The request starts at the first `next`, which raises RequestError for bad input; a stream that fails raises it
         later. Closing the generator cancels the request. Latents are float32, bytes or [frames, feat_dim], made by
         `encode_latents`; lengths are in patches. None leaves the length to the cache, the timesteps to the pool and
-        the seed to chance. `prompt_id` and `lora_name` are not supported yet and must be None.
+        the seed to chance. `prompt_id`, of `add_prompt`, stands for prompt_latents and prompt_text; `voice`, a name in
+        the folder that the pool's setting `voices` names, for those and ref_audio_latents. `lora_name` is not
+        supported yet and must be None.
         """
         workers = self._workers()
         speech = speech_request(
-            target_text, prompt_latents, prompt_text, prompt_id, max_generate_length, temperature, cfg_value,
+            target_text, prompt_latents, prompt_text, max_generate_length, temperature, cfg_value,
             ref_audio_latents, lora_name, seed, self._timesteps(inference_timesteps), min_length, length_cap,
             ignore_stop,
         )
         events: queue.SimpleQueue[Chunk | Failed] = queue.SimpleQueue()
-        with workers.stream(self._engine_request(workers, speech), events.put):
+        with workers.stream(self._engine_request(workers, speech, prompt_id, voice), events.put):
             while True:
                 chunk = received(events.get())
                 yield chunk.audio
@@ -88,6 +91,15 @@ class SyncPool(Pool):
         waveform = self._waveform(workers, wav, wav_format)
         with workers.chosen() as handle:
             return handle.encode(waveform, pad).result().tobytes()
+
+    def add_prompt(self, wav: bytes, wav_format: str, prompt_text: str) -> str:
+        """Encode and keep a prompt for `generate(prompt_id=...)`, until `remove_prompt`; returns its id."""
+        check_transcript(prompt_text)
+        return self._conditions.add_prompt(self.encode_latents(wav, wav_format), prompt_text)
+
+    def remove_prompt(self, prompt_id: str) -> None:
+        """Forget a prompt; streams that have begun with it go on. Raises RequestError."""
+        self._conditions.remove_prompt(prompt_id)
 
     def get_model_info(self) -> ModelInfo:
         return self._model_info(self._workers())

@@ -32,5 +32,5 @@ class StreamResampler:
 
     def feed(self, pcm: FloatArray, is_last: bool) -> FloatArray:
         """[n] samples in, [m] out; the filter holds some back until the last call."""
-        resampled = self._stream.resample_chunk(pcm, last=is_last)
+        resampled: FloatArray = self._stream.resample_chunk(pcm, last=is_last)
         return np.clip(resampled, -1.0, 1.0, out=resampled)  # the filter overshoots at full scale

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from voxcpm_core.config.model import ModelConfig
+from voxcpm_core.config.settings import given_settings
 from voxcpm_core.errors import ConfigError, shown
-
-ENV_PREFIX = "VOXCPM_"
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,9 @@ class EngineConfig:
     max_timesteps: int = 30  # upper limit of inference_timesteps
     max_prefill_tokens: int = 2048  # positions prefilled in one step, so that running streams are not held up
     max_audio_seconds: int = 60  # of a prompt or reference
+    voices: str = ""  # folder of registered voices, which every replica may share; "": none are kept
+    max_voices: int = 1000  # in that folder
+    max_voices_mib: int = 1024  # of that folder
     page_size: int = 16  # LM positions per KV page
     gpu_memory_utilization: float = 0.9  # share of the GPU's memory that the engine may use, weights included
     kv_cache_mib: int = 0  # memory for KV pages; 0: what the share above leaves on CUDA, 1 GiB on the CPU
@@ -35,7 +36,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_running", "max_waiting", "max_model_len", "max_text_tokens", "max_prefill_tokens",
-                     "max_audio_seconds", "page_size"):
+                     "max_audio_seconds", "max_voices", "max_voices_mib", "page_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
@@ -61,32 +62,4 @@ class EngineConfig:
     @classmethod
     def from_settings(cls, parameters: Mapping[str, str], environ: Mapping[str, str]) -> EngineConfig:
         """Merge config.pbtxt `parameters` with the environment; unknown parameters are errors."""
-        known = {f.name: f for f in fields(cls)}
-        unknown = sorted(set(parameters) - set(known))
-        if unknown:
-            names = ", ".join(sorted(known))
-            raise ConfigError(f"unknown parameter {shown(unknown[0])} in config.pbtxt; known: {names}")
-        values: dict[str, Any] = {}
-        for name, field in known.items():
-            text = environ.get(ENV_PREFIX + name.upper(), parameters.get(name, ""))
-            if text == "":
-                continue
-            values[name] = _READERS[str(field.type)](name, text)
-        return replace(cls(), **values)
-
-
-def _integer(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{name}: expected an integer, got {shown(text)}") from None
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"{name}: expected a number, got {shown(text)}") from None
-
-
-_READERS: dict[str, Callable[[str, str], Any]] = {"int": _integer, "float": _number, "str": lambda name, text: text}
+        return cls(**given_settings(cls, parameters, environ))

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.local import messages
 from voxcpm_core.local.folder import digest, own_folder
 
 
@@ -19,16 +20,20 @@ class LocalClient:
         self._lines = connection.makefile("rb")
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
-        """The result of an operation; raises RequestError with the instance's code, or OSError."""
-        self._connection.sendall(json.dumps({"op": op, **fields}).encode() + b"\n")
+        """The result of an operation, in which fields may be bytes; raises RequestError with its code, or OSError."""
+        self._connection.sendall(messages.packed(*messages.split({"op": op, **fields})))
         line = self._lines.readline()
         if not line.endswith(b"\n"):
             raise ConnectionError("the instance has ended")
         answer = json.loads(line)
+        attached = messages.read_attached(answer, self._lines)
         if "error" in answer:
             raise RequestError(ErrorCode(answer["error"]["code"]), answer["error"]["message"])
-        result: dict[str, Any] = answer["result"]
-        return result
+        return {**answer["result"], **attached}
+
+    def wait_up_to(self, timeout_s: float) -> None:
+        """For each answer from now on."""
+        self._connection.settimeout(timeout_s)
 
     def detach(self) -> socket.socket:
         """The connection, without a time limit: for what speaks another protocol from here on."""
@@ -49,16 +54,16 @@ class LocalClient:
         self.close()
 
 
-def connect_instances(model: str, server_pid: int, timeout_s: float = 5.0) -> list[LocalClient]:
+def connect_instances(model: str | None, server_pid: int, timeout_s: float = 5.0) -> list[LocalClient]:
     """A connection to every living instance of `model` in the tritonserver with that process id; none is no error.
 
-    `timeout_s` bounds each answer. Raises ProcessLookupError without such a process, and PermissionError where the
-    folder is not this user's alone.
+    None is every model that has an engine. `timeout_s` bounds each answer. Raises ProcessLookupError without such a
+    process, and PermissionError where the folder is not this user's alone.
     """
     clients: list[LocalClient] = []
     try:
         with own_folder(server_pid, create=False) as folder:
-            for path in sorted(folder.glob(f"{digest(model)}-*")):
+            for path in sorted(folder.glob("[!.]*-*" if model is None else f"{digest(model)}-*")):
                 connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
                 connection.settimeout(timeout_s)
                 try:

@@ -21,16 +21,24 @@ def digest(name: str) -> str:
 
 
 @contextmanager
+def user_folder(create: bool) -> Iterator[Path]:
+    """The folder around those of all servers of this user, opened and checked as `own_folder` does."""
+    root = _root()
+    if create:
+        _make(root)
+    with _opened(root) as opened:
+        yield opened
+
+
+@contextmanager
 def own_folder(server_pid: int, create: bool) -> Iterator[Path]:
     """The folder of the tritonserver with this process id, opened; the path is short and holds inside the context only.
 
     With `create` it is made, and what servers that have ended left behind is removed. Raises PermissionError where
     a folder is not this user's alone, ProcessLookupError without such a process, and OSError as the file system does.
     """
-    root, name = _root(), _server_name(server_pid)
-    if create:
-        _make(root)
-    with _opened(root) as opened_root:
+    name = _server_name(server_pid)
+    with user_folder(create) as opened_root:
         if create:
             _sweep(opened_root)
             _make(opened_root / name)

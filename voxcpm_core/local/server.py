@@ -9,10 +9,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 from voxcpm_core.errors import RequestError, invalid_parameter, shown
 from voxcpm_core.faults import Log, internal_error
+from voxcpm_core.local import messages
 from voxcpm_core.local.folder import digest, own_folder
 
 Operation = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -25,6 +26,7 @@ RETRY_S = 0.5
 class LocalServer:
     """Answers JSON lines, `{"op": NAME, ...}`, with `{"result": {...}}` or `{"error": {"code": ..., "message": ...}}`.
 
+    Fields of a request, and of a result, may be bytes; those stand behind the line (`messages.py`).
     Every connection has a thread of its own, on which the operation runs; so operations must be thread-safe, and one
     that blocks holds up its own caller alone. After a `takeovers` operation, which is answered with an empty result,
     the connection is another protocol's: what it returned serves it. Raises OSError when the socket cannot be made.
@@ -108,31 +110,47 @@ class LocalServer:
         try:
             with connection.makefile("rb") as lines, contextlib.suppress(OSError):  # the caller has gone
                 while line := lines.readline(MAX_LINE_BYTES + 1):
-                    answer, serve = self._answer(line)
-                    connection.sendall(json.dumps(answer).encode() + b"\n")
-                    if serve is not None:
-                        serve(connection)
-                    if serve is not None or len(line) > MAX_LINE_BYTES:
+                    answer = self._answer(line, lines)
+                    connection.sendall(answer.data)
+                    if answer.serve is not None:
+                        answer.serve(connection)
+                    if answer.is_last:
                         break
         finally:
             with self._lock:
                 del self._connections[connection]
                 connection.close()
 
-    def _answer(self, line: bytes) -> tuple[dict[str, Any], Callable[[socket.socket], None] | None]:
+    def _answer(self, line: bytes, lines: BinaryIO) -> _Answer:
+        is_last = len(line) > MAX_LINE_BYTES
         try:
             request = _parse(line)
-            op = request.get("op", "")
-            if op in self._takeovers:
-                return {"result": {}}, self._takeovers[op](request)
-            if op not in self._operations:
-                known = ", ".join(sorted(self._operations))
-                raise invalid_parameter(f"op: expected one of {known}, got {shown(request.get('op'))}")
-            return {"result": self._operations[op](request)}, None
+            is_last = True  # unless all that is attached can be read
+            request |= messages.read_attached(request, lines)
         except RequestError as error:
-            return _error(error), None
+            return _Answer(_error(error), is_last)
+        try:
+            return self._run(request)
+        except RequestError as error:
+            return _Answer(_error(error), False)
         except Exception as error:
-            return _error(internal_error(error, "the local socket", self._log)), None
+            return _Answer(_error(internal_error(error, "the local socket", self._log)), False)
+
+    def _run(self, request: dict[str, Any]) -> _Answer:
+        op = request.get("op", "")
+        if op in self._takeovers:
+            return _Answer(messages.packed({"result": {}}, {}), True, self._takeovers[op](request))
+        if op not in self._operations:
+            known = ", ".join(sorted(self._operations))
+            raise invalid_parameter(f"op: expected one of {known}, got {shown(request.get('op'))}")
+        result, attached = messages.split(self._operations[op](request))
+        return _Answer(messages.packed({"result": result}, attached), False)
+
+
+class _Answer(NamedTuple):
+    data: bytes
+    is_last: bool  # of this connection
+    serve: Callable[[socket.socket], None] | None = None  # what takes it over
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -147,8 +165,8 @@ def _parse(line: bytes) -> dict[str, Any]:
     return request
 
 
-def _error(error: RequestError) -> dict[str, Any]:
-    return {"error": {"code": error.code.value, "message": str(error)}}
+def _error(error: RequestError) -> bytes:
+    return messages.packed({"error": {"code": error.code.value, "message": str(error)}}, {})
 
 
 def _hang_up(connection: socket.socket, how: int) -> None:

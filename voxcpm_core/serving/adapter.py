@@ -21,11 +21,14 @@ from voxcpm_core.serving.output import Output
 from voxcpm_core.serving.parameters import allowed_names, reject_unknown, utf8_or_none
 from voxcpm_core.serving.poller import CancelPoller
 from voxcpm_core.serving.responses import Responses, TritonResponses
+from voxcpm_core.serving.roster import Roster
 from voxcpm_core.serving.sender_pool import SenderPool
 from voxcpm_core.serving.stream import OutputStream
 from voxcpm_core.serving.tensors import InputTensors
 from voxcpm_core.text.normalizer import require_normalizer
-from voxcpm_core.types import EngineRequest, Failed
+from voxcpm_core.types import EngineRequest, Failed, FloatArray
+from voxcpm_core.voices import VoiceStore
+from voxcpm_core.voices.speech import with_voice
 
 
 class Adapter:
@@ -35,6 +38,8 @@ class Adapter:
         self._engine = engine
         self._metrics = metrics or NoMetrics()
         self._logger = pb_utils.Logger
+        self.roster = Roster()
+        self.voices = VoiceStore(engine.config.voices, engine.config.max_voices, engine.config.max_voices_mib)
         self._responses = TritonResponses(pb_utils)
         self._allowed = allowed_names(engine.config.allowed_parameters)
         config = engine.config
@@ -57,12 +62,23 @@ class Adapter:
             try:
                 if given_id is None:
                     raise invalid_parameter("the request id is not valid UTF-8")
-                self._accept(request, channel)
+                with self.roster.arrival(channel):
+                    self._accept(request, channel)
             except RequestError as error:
                 channel.refuse(error, self._logger.log_error)
             except Exception as error:
                 fault = internal_error(error, f"request {request_id!r}", self._logger.log_error)
                 channel.refuse(fault, self._logger.log_error)
+
+    def decode(self, data: bytes) -> FloatArray:
+        """An audio file as mono samples [samples] at the encoder's rate; takes seconds at times. See `AudioDecoder`."""
+        return self._intake.decode(data)
+
+    def cancel(self, request_id: str) -> int:
+        """End all requests of that id with CANCELLED; returns how many there are."""
+        num_cancelled = self.roster.cancel(request_id)
+        self.look_for_departures()
+        return num_cancelled
 
     def look_for_departures(self) -> None:
         """Ask at once who has gone: of somebody it is known."""
@@ -89,12 +105,16 @@ class Adapter:
         if parsed.normalize:
             require_normalizer()
         engine = self._engine
+        if parsed.voice is not None:
+            speech = with_voice(parsed.speech, self.voices.get(parsed.voice), engine.model)
+            parsed = replace(parsed, speech=speech)
         output = Output(channel.request_id, parsed.options, engine.model)
         prepared = prepare(parsed.speech, engine.model, engine.config, engine.tokenizer)
         num_positions = prepared.num_positions
         if not parsed.is_complete:
             num_positions = most_positions(prepared, parsed, engine.model, engine.config)
         place = self._gate.enter(num_positions, channel.departure)
+        self.roster.placed(channel, place)
         stream = OutputStream(channel, place, output, self._pool, self._logger.log_info)
         try:
             if parsed.is_complete:

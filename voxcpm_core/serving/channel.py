@@ -33,6 +33,7 @@ class Channel:
         self._closed = False
         self._received_s = time.monotonic()
         self._deadline_ms: int | None = None
+        self._was_cancelled = False
 
     @property
     def closed(self) -> bool:
@@ -47,12 +48,18 @@ class Channel:
         """The request must end so long after it was received."""
         self._deadline_ms = deadline_ms
 
+    def cancel(self) -> None:
+        """Somebody else than its caller wants the request to end; `departure` says so."""
+        self._was_cancelled = True
+
     def departure(self) -> RequestError | None:
         """Why the request is to end now, its deadline or a caller who has gone; None while it is to go on."""
         if self._closed:
             return None
         if self._deadline_ms is not None and time.monotonic() >= self._received_s + self._deadline_ms / 1000:
             return RequestError(ErrorCode.DEADLINE_EXCEEDED, f"not finished within deadline_ms, {self._deadline_ms}")
+        if self._was_cancelled:
+            return RequestError(ErrorCode.CANCELLED, "cancelled by its id")
         if self.is_cancelled():
             return RequestError(ErrorCode.CANCELLED, "cancelled by the caller")
         return None
@@ -67,6 +74,11 @@ class Channel:
         if self._close():
             self.meter.finished(reason)
             self._sender.send(flags=self._responses.final_flag)
+
+    def finish_with(self, tensors: Iterable[NamedTensor]) -> None:
+        """End the request with its one response, as models that are not decoupled do."""
+        if self._close():
+            self._sender.send(self._responses.data(tensors), flags=self._responses.final_flag)
 
     def fail(self, error: RequestError) -> bool:
         """End the request with an error and FINAL in one response; False if it had ended before."""

@@ -17,6 +17,7 @@ from voxcpm_core.types import Condition, SamplingParams, SpeechRequest
 NUMBERS = ("cfg_value", "temperature")
 INTEGERS = ("inference_timesteps", "min_length", "max_length", "seed")
 SWITCHES = ("length_cap", "ignore_stop")
+CONDITIONS = ("prompt_audio", "prompt_text", "prompt_latents", "reference_audio", "reference_latents")
 
 # Stands for the audio of a file that is still to be decoded, in all checks.
 AWAITED = Condition(waveform=np.zeros(1, np.float32))
@@ -31,6 +32,7 @@ class ParsedRequest:
     uploads: Mapping[str, bytes]  # "prompt", "reference": the file for the condition of that name, which is AWAITED
     normalize: bool  # the target text is still to be normalised
     retry_badcase: bool
+    voice: str | None = None  # registered, in the place of prompt and reference, which `speech` then has not
 
     @property
     def is_complete(self) -> bool:
@@ -50,6 +52,7 @@ def parse_request(tensors: InputTensors, request_id: str, output_names: Collecti
     target_text = tensors.text("target_text")
     if target_text is None:
         raise RequestError(ErrorCode.INVALID_TEXT, "target_text is missing")
+    voice = _voice(tensors)
     prompt_text = tensors.text("prompt_text")
     params = _params(tensors)
     normalize = bool(tensors.boolean("normalize"))
@@ -65,7 +68,7 @@ def parse_request(tensors: InputTensors, request_id: str, output_names: Collecti
         params=params,
         wants_audio=options.wants_audio,
     )
-    return ParsedRequest(speech, options, uploads, normalize, retry_badcase)
+    return ParsedRequest(speech, options, uploads, normalize, retry_badcase, voice)
 
 
 def _options(tensors: InputTensors, output_names: Collection[str]) -> OutputOptions:
@@ -91,6 +94,14 @@ def _params(tensors: InputTensors) -> SamplingParams:
     values.update({name: tensors.integer(name) for name in INTEGERS})
     values.update({name: tensors.boolean(name) for name in SWITCHES})
     return SamplingParams(**{name: value for name, value in values.items() if value is not None})
+
+
+def _voice(tensors: InputTensors) -> str | None:
+    voice = tensors.text("voice", ErrorCode.INVALID_PARAMETER)
+    given = [name for name in CONDITIONS if tensors.has(name)]
+    if voice is not None and given:
+        raise RequestError(ErrorCode.CONFLICTING_INPUTS, f"voice and {given[0]} exclude each other")
+    return voice
 
 
 def _condition(tensors: InputTensors, role: str, is_base64: bool) -> Condition | bytes | None:

@@ -11,9 +11,10 @@ from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.errors import StartupError
 from voxcpm_core.handle import EngineHandle
 from voxcpm_core.local.server import LocalServer
-from voxcpm_core.local.status import InstanceName, status
+from voxcpm_core.local.status import InstanceName
 from voxcpm_core.metrics.instance import MeasuredEngine, start_metrics
 from voxcpm_core.serving.adapter import Adapter
+from voxcpm_core.serving.operations import Operations
 
 
 class Instance:
@@ -23,7 +24,7 @@ class Instance:
         self._metrics = start_metrics(name, engine, pb_utils)
         self._adapter = Adapter(engine, pb_utils, self._metrics)
         try:
-            self._local = _local_server(name, engine, Doors(place, self._adapter), pb_utils.Logger)
+            self._local = _local_server(name, engine, Doors(place, self._adapter), self._adapter, pb_utils.Logger)
         except OSError as error:
             if place.count > 1:
                 self._adapter.close()
@@ -45,6 +46,6 @@ class Instance:
         self._metrics.close()
 
 
-def _local_server(name: InstanceName, engine: EngineHandle, doors: Doors, logger: Any) -> LocalServer:
-    operations = {"status": lambda request: status(name, engine)}
+def _local_server(name: InstanceName, engine: EngineHandle, doors: Doors, adapter: Adapter, logger: Any) -> LocalServer:
+    operations = Operations(name, engine, adapter).by_name
     return LocalServer(name.model, operations, os.getppid(), logger.log_error, {"door": doors.claim})

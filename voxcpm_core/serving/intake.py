@@ -14,7 +14,7 @@ from voxcpm_core.serving.inputs import ParsedRequest
 from voxcpm_core.text.clean import clean_text
 from voxcpm_core.text.normalizer import TextNormalizer
 from voxcpm_core.threads import in_thread
-from voxcpm_core.types import Condition, EngineRequest, SpeechRequest
+from voxcpm_core.types import Condition, EngineRequest, FloatArray, SpeechRequest
 
 
 class Intake:
@@ -46,6 +46,10 @@ class Intake:
         return replace(
             speech, prompt=audio.get("prompt", speech.prompt), reference=audio.get("reference", speech.reference)
         )
+
+    def decode(self, data: bytes) -> FloatArray:
+        """One audio file for somebody who is no request and stays."""
+        return self._decoder.decode(data)
 
     def close(self) -> None:
         """Fail what is being completed, and wait until its callers know."""

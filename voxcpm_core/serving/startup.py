@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from voxcpm_core.config.engine import EngineConfig
+from voxcpm_core.config.settings import model_parameters
 from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.errors import ConfigError
 from voxcpm_core.local.status import InstanceName
@@ -17,7 +17,6 @@ from voxcpm_core.worker import WorkerHandle
 from voxcpm_core.worker.placement import Placement
 
 FIRST_RELEASE_WITH_NUMPY_2 = (24, 11)
-BACKEND_PARAMETERS = frozenset({"EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS"})  # the Python backend's own
 
 
 def start(
@@ -36,12 +35,7 @@ def start(
 
 def read_settings(model_config: str, environ: Mapping[str, str]) -> EngineConfig:
     """Settings from config.pbtxt (Triton's JSON of it) and the environment; raises ConfigError."""
-    parameters = {
-        name: value["string_value"]
-        for name, value in json.loads(model_config).get("parameters", {}).items()
-        if name not in BACKEND_PARAMETERS
-    }
-    config = EngineConfig.from_settings(parameters, environ)
+    config = EngineConfig.from_settings(model_parameters(model_config), environ)
     if not config.model:
         raise ConfigError(
             "VOXCPM_MODEL is not set: name a checkpoint folder, a Hugging Face id such as openbmb/VoxCPM1.5, or demo"

@@ -59,12 +59,7 @@ class InputTensors:
     def audio(self, name: str, is_base64: bool) -> bytes | None:
         """The bytes of an audio file, sent as they are or as base64 text (line breaks are allowed)."""
         data = self.data(name, ErrorCode.INVALID_AUDIO)
-        if data is None or not is_base64:
-            return data
-        try:
-            return base64.b64decode(b"".join(data.split()), validate=True)
-        except binascii.Error:
-            raise RequestError(ErrorCode.INVALID_AUDIO, f"{name} is not valid base64") from None
+        return from_base64(name, data, ErrorCode.INVALID_AUDIO) if data is not None and is_base64 else data
 
     def latents(self, name: str) -> FloatArray | None:
         """A copy, [n, m] as sent; its width is the model's business."""
@@ -84,3 +79,11 @@ class InputTensors:
             found = f"{values.dtype} of shape {list(values.shape)}"
             raise RequestError(code, f"{name}: expected one element, got {found}")
         return values.reshape(-1)[0]
+
+
+def from_base64(name: str, text: bytes, code: ErrorCode) -> bytes:
+    """What `text` stands for, line breaks allowed; raises RequestError with `code`."""
+    try:
+        return base64.b64decode(b"".join(text.split()), validate=True)
+    except binascii.Error:
+        raise RequestError(code, f"{name} is not valid base64") from None

@@ -10,10 +10,12 @@ import typer
 
 from voxcpm_client.cli.bench import bench
 from voxcpm_client.cli.checkpoints import convert, make_checkpoint
+from voxcpm_client.cli.control import cancel, encode, status
 from voxcpm_client.cli.demo import demo
 from voxcpm_client.cli.exit_status import exit_status
 from voxcpm_client.cli.say import say
 from voxcpm_client.cli.serve import serve
+from voxcpm_client.cli.voices import voices
 from voxcpm_client.errors import VoxError
 from voxcpm_client.server import ServerError
 
@@ -42,6 +44,10 @@ def options(
 
 app.command(context_settings={"allow_extra_args": True})(serve)
 app.command()(say)
+app.command()(status)
+app.command()(cancel)
+app.command()(encode)
+app.add_typer(voices, name="voices")
 app.command()(bench)
 app.command()(demo)
 app.command("make-checkpoint")(make_checkpoint)

@@ -38,6 +38,7 @@ def say(
     bitrate: Annotated[int | None, typer.Option(help="Of mp3 and opus, in kbit/s.")] = None,
     sample_rate: Annotated[int | None, typer.Option(help="In Hz; default: the model's own.")] = None,
     seed: Annotated[int | None, typer.Option(help="Any 64-bit integer; same seed, same speech.")] = None,
+    voice: Annotated[str | None, typer.Option(help="A registered voice, instead of the three options below.")] = None,
     prompt_audio: Annotated[Path | None, typer.Option(help="Speech to continue; needs --prompt-text.")] = None,
     prompt_text: Annotated[str | None, typer.Option(help="Transcript of --prompt-audio.")] = None,
     reference_audio: Annotated[Path | None, typer.Option(help="A voice to imitate (VoxCPM2).")] = None,
@@ -60,7 +61,7 @@ def say(
         raise typer.BadParameter("give either TEXT or --file")
     audio_format = audio_format or (format_of(output) if output else "pcm_s16le")
     options: SpeechOptions = {
-        "format": audio_format, "bitrate": bitrate, "sample_rate": sample_rate, "seed": seed,
+        "format": audio_format, "bitrate": bitrate, "sample_rate": sample_rate, "seed": seed, "voice": voice,
         "prompt_audio": prompt_audio, "prompt_text": prompt_text, "reference_audio": reference_audio,
         "cfg_value": cfg_value, "inference_timesteps": timesteps, "temperature": temperature,
         "min_length": min_length, "max_length": max_length, "length_cap": length_cap, "ignore_stop": ignore_stop,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
 import typer
 
+from voxcpm_client.control.requests import TOKEN_VARIABLE
 from voxcpm_client.server import TritonServer, find_repository
+from voxcpm_client.server.token import left_for_the_user, new_token
 
 DEMO_NOTE = "the demo checkpoint: its weights are random, so it makes noise, not speech"
 _INTERRUPTED = 130  # the exit status of a shell's command that Ctrl-C ended
@@ -23,6 +26,9 @@ def serve(
     model: Annotated[str, typer.Option(help="Checkpoint folder, Hugging Face id, or 'demo'.")] = "",
     device: Annotated[str, typer.Option(help="cuda:0, cpu, ...; default: CUDA where there is one.")] = "",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16; default: the checkpoint's, float32 on a CPU.")] = "",
+    voices: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder of registered voices; made with the first one.")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every interface.")] = "127.0.0.1",
     http_port: Annotated[int, _PORT] = 8000,
     grpc_port: Annotated[int, _PORT] = 8001,
@@ -37,14 +43,13 @@ def serve(
     ] = None,
 ) -> None:
     """Serve a model until Ctrl-C. Arguments after -- go to tritonserver as they are."""
-    settings = {
-        name: value
-        for name, value in {"VOXCPM_MODEL": model, "VOXCPM_DEVICE": device, "VOXCPM_DTYPE": dtype}.items()
-        if value
-    }
+    given = {"VOXCPM_MODEL": model, "VOXCPM_DEVICE": device, "VOXCPM_DTYPE": dtype}
+    given["VOXCPM_VOICES"] = str(voices.absolute()) if voices is not None else ""
+    settings = {name: value for name, value in given.items() if value}
     if model_repository is None and not model and not os.environ.get("VOXCPM_MODEL"):
         settings["VOXCPM_MODEL"] = "demo"
         _note(f"no --model and no VOXCPM_MODEL: taking {DEMO_NOTE}")
+    token = settings.setdefault(TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE) or new_token())
     server = TritonServer(
         model_repository or find_repository(),
         settings=settings,
@@ -57,7 +62,12 @@ def serve(
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, _interrupt)
     try:
-        code = _run(server)
+        with ExitStack() as leaving:
+            try:
+                leaving.enter_context(left_for_the_user(token, server.grpc_url))
+            except OSError as error:
+                _note(f"the admin token is left nowhere ({error}): set {TOKEN_VARIABLE} to change voices")
+            code = _run(server)
     finally:
         _stop(server)
     if code != 0:

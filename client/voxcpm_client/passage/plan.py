@@ -13,7 +13,7 @@ import numpy as np
 
 from voxcpm_client.types import Chunk, FloatArray
 
-_VOICE_OPTIONS = ("prompt_audio", "prompt_latents", "prompt_text", "reference_audio", "reference_latents")
+_VOICE_OPTIONS = ("prompt_audio", "prompt_latents", "prompt_text", "reference_audio", "reference_latents", "voice")
 _AUDIO_FILES = ("prompt_audio", "reference_audio")
 _ANCHOR_S = 3.0  # of speech give a voice away; less may be one short word
 _DRAWN_SEED_BOUND = 1 << 53  # as the server draws them

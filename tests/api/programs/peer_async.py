@@ -35,8 +35,14 @@ async def main(model, devices, folder):
         latents = await server.encode_latents(file.read(), "wav")
     assert len(latents) % (4 * model_info["feat_dim"] * model_info["patch_size"]) == 0
     prompt = {"prompt_latents": latents, "prompt_text": "Hello world 0"}
-    wav = await speak(server, "and on it goes", max_generate_length=6, **prompt)
+    wav = await speak(server, "and on it goes", max_generate_length=6, seed=1, **prompt)
     sf.write(f"{folder}/continued.wav", wav, sample_rate)
+
+    with open(f"{folder}/plain.wav", "rb") as file:
+        prompt_id = await server.add_prompt(file.read(), "wav", "Hello world 0")
+    again = await speak(server, "and on it goes", max_generate_length=6, seed=1, prompt_id=prompt_id)
+    assert np.array_equal(again, wav)
+    await server.remove_prompt(prompt_id)
 
     hung_up = server.generate("somebody hangs up after the first chunk")
     await hung_up.__anext__()

@@ -1,0 +1,81 @@
+"""`voices`, `status`, `cancel` and `encode` against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.server.clips import clip
+from tests.server_process import ADMIN_TOKEN
+from voxcpm_client import synthesize
+from voxcpm_client.server import TritonServer
+
+pytestmark = pytest.mark.server
+
+Cli = Callable[..., subprocess.CompletedProcess[bytes]]
+
+
+@pytest.fixture
+def ask(cli_here: Cli, triton_server: TritonServer, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.setenv("VOXCPM_ADMIN_TOKEN", ADMIN_TOKEN)
+    return lambda *arguments: cli_here(*arguments, "--url", triton_server.grpc_url)
+
+
+def test_a_voice_from_a_file_to_a_sentence(ask: Cli, triton_server: TritonServer, tmp_path: Path) -> None:
+    file = tmp_path / "clip.wav"
+    file.write_bytes(clip())
+    for role, name in (("prompt", "prompt.npy"), ("reference", "reference.safetensors")):
+        done = ask("encode", file, "-o", tmp_path / name, "--role", role)
+        assert done.returncode == 0, done.stderr
+        assert f"{name}: 20 frames of 16 values, as {role}\n".encode() in done.stdout
+    assert np.load(tmp_path / "prompt.npy").shape == load_file(tmp_path / "reference.safetensors")["reference"].shape
+    latents = ("--prompt-latents", tmp_path / "prompt.npy", "--reference-latents", tmp_path / "reference.safetensors")
+    added = ask("voices", "add", "clara", *latents, "--prompt-text", "a tone")
+    assert added.stdout.startswith(b"clara: both, 1.60 s, "), added.stderr
+    assert ask("voices", "add", "clara", "--reference-audio", file).returncode == os.EX_DATAERR
+    assert added.stdout in ask("voices", "list").stdout
+    speech = tmp_path / "speech.pcm"
+    said = ask("say", "Hello.", "--voice", "clara", "-o", speech, "--seed", "4", "--max-length", "3")
+    assert said.returncode == 0, said.stderr
+    files = {"prompt_audio": file, "prompt_text": "a tone", "reference_audio": file}
+    expected = synthesize("Hello.", url=triton_server.grpc_url, seed=4, max_length=3, **files)
+    assert speech.read_bytes() == expected.audio
+    assert ask("voices", "remove", "clara").stdout == b"clara: removed\n"
+    gone = ask("say", "Hello.", "--voice", "clara", "-o", speech)
+    assert gone.returncode == os.EX_DATAERR
+    assert b"[UNKNOWN_VOICE]" in gone.stderr
+
+
+def test_status_and_cancel(ask: Cli) -> None:
+    assert ask("status").stdout.startswith(b"voxcpm_0_0: ready, running 0 of 64, waiting 0 of 8, pages 0 of ")
+    assert json.loads(ask("status", "--json").stdout)["instances"][0]["instance"] == "voxcpm_0_0"
+    assert ask("cancel", "nobody").stdout == b"cancelled: 0\n"
+
+
+def test_what_fails_is_one_line(ask: Cli, tmp_path: Path) -> None:
+    (tmp_path / "odd.wav").write_bytes(b"no audio")
+    (tmp_path / "odd.safetensors").write_bytes(b"no tensors")
+    np.save(tmp_path / "odd.npy", np.zeros((4, 3), np.float32))
+    out = tmp_path / "latents.npy"
+    for arguments, status, words in (
+        (("encode", tmp_path / "odd.wav", "-o", out), os.EX_DATAERR, b"[INVALID_AUDIO]"),
+        (("encode", tmp_path / "none.wav", "-o", out), 1, b"none.wav: No such file"),
+        (("encode", tmp_path / "odd.wav", "-o", tmp_path / "latents.bin"), 1, b"end with .safetensors or .npy"),
+        (("voices", "add", "--reference-latents", tmp_path / "odd.safetensors"), 1, b"not a safetensors file"),
+        (("voices", "add", "--reference-latents", tmp_path / "odd.npy"), os.EX_DATAERR, b"[INVALID_LATENTS]"),
+        (("voices", "add"), os.EX_DATAERR, b"[CONFLICTING_INPUTS]"),
+        (("voices", "remove", "nobody"), os.EX_DATAERR, b"[UNKNOWN_VOICE]"),
+    ):
+        done = ask(*arguments)
+        assert done.returncode == status, done.stderr
+        (line,) = done.stderr.splitlines()
+        assert words in line
+    assert not out.exists()
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []

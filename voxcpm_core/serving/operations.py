@@ -1,0 +1,130 @@
+"""What an instance does for the other models of its server, asked over its local socket."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from voxcpm_core.audio.encode import FORMATS
+from voxcpm_core.audio.mp3 import DELAY_SAMPLES
+from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter, shown
+from voxcpm_core.handle import EngineHandle
+from voxcpm_core.local.server import Operation
+from voxcpm_core.local.status import InstanceName, status
+from voxcpm_core.serving.adapter import Adapter
+from voxcpm_core.serving.encoding import Encoding
+from voxcpm_core.types import PAD_SIDES, FloatArray
+from voxcpm_core.voices.registration import register
+
+CONTRACT_VERSION = 1
+_LIMITS = (
+    "max_running", "max_waiting", "max_text_tokens", "max_timesteps", "max_audio_seconds", "max_voices",
+    "max_voices_mib",
+)
+
+
+class Operations:
+    """Thread-safe. Fields and results are those of `voxcpm_control`; audio and latents are bytes."""
+
+    def __init__(self, name: InstanceName, engine: EngineHandle, adapter: Adapter) -> None:
+        self._name = asdict(name)
+        self._engine = engine
+        self._adapter = adapter
+        self._encoding = Encoding(engine, adapter)
+        own: dict[str, Operation] = {
+            "info": self._info,
+            "queue": self._queue,
+            "cancel": self._cancel,
+            "voices": self._voices,
+            "add_voice": self._add_voice,
+            "remove_voice": self._remove_voice,
+            "encode": self._encode,
+        }
+        self.by_name: dict[str, Operation] = {op: partial(self._named, operation) for op, operation in own.items()}
+        self.by_name["status"] = lambda request: status(name, engine)
+
+    def _named(self, operation: Operation, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {**self._name, **operation(request)}
+
+    def _info(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        model, config = self._engine.model, self._engine.config
+        return {
+            "contract_version": CONTRACT_VERSION,
+            "package_version": importlib.metadata.version("voxcpm-triton"),
+            "architecture": model.architecture,
+            "sample_rate": model.vae.sample_rate,
+            "encoder_sample_rate": model.vae.encoder_sample_rate,
+            "feat_dim": model.feat_dim,
+            "patch_size": model.patch_size,
+            "patch_ms": round(1000 * model.samples_per_patch / model.vae.sample_rate, 3),
+            "formats": list(FORMATS),
+            "mp3_delay_samples": DELAY_SAMPLES,
+            "limits": {
+                **{name: getattr(config, name) for name in _LIMITS}, "max_positions": config.num_positions(model),
+            },
+        }
+
+    def _queue(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        waiting = self._adapter.roster.waiting()
+        return {"waiting": waiting, "depth": len(waiting)}
+
+    def _cancel(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"cancelled": self._adapter.cancel(_text(request, "request_id"))}
+
+    def _voices(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"voices": [record.listed() for record in self._adapter.voices.records()]}
+
+    def _add_voice(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        record = register(
+            self._adapter.voices,
+            self._engine,
+            self._encoding.encode,
+            name=None if request.get("name") is None else _text(request, "name"),
+            prompt_text="" if request.get("prompt_text") is None else _text(request, "prompt_text"),
+            audio={
+                role: _later(self._adapter.decode, request[f"{role}_audio"])
+                for role in PAD_SIDES if f"{role}_audio" in request
+            },
+            latents={role: _floats(role, request) for role in PAD_SIDES if f"{role}_latents" in request},
+        )
+        return record.listed()
+
+    def _remove_voice(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        name = _text(request, "name")
+        self._adapter.voices.remove(name)
+        return {"name": name}
+
+    def _encode(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        role = request.get("role", "prompt")
+        if role not in PAD_SIDES:
+            raise invalid_parameter(f"role: expected one of {', '.join(PAD_SIDES)}, got {shown(role)}")
+        latents = self._encoding.encode_file(request["audio"], role)
+        return {
+            "latents": latents.tobytes(),
+            "feat_dim": latents.shape[1],
+            "encoder_sample_rate": self._engine.model.vae.encoder_sample_rate,
+        }
+
+
+def _text(request: Mapping[str, Any], field: str) -> str:
+    value = request.get(field)
+    if not isinstance(value, str):
+        raise invalid_parameter(f"{field}: expected a text, got {shown(value)}")
+    return value
+
+
+def _later(decode: Callable[[bytes], FloatArray], data: bytes) -> Callable[[], FloatArray]:
+    return lambda: decode(data)
+
+
+def _floats(role: str, request: Mapping[str, Any]) -> FloatArray:
+    data = request[f"{role}_latents"]
+    if len(data) % 4:
+        message = f"{role}_latents: {len(data)} bytes are not whole float32 values"
+        raise RequestError(ErrorCode.INVALID_LATENTS, message)
+    return np.frombuffer(data, "<f4")

@@ -1,0 +1,54 @@
+"""The requests of an instance that are not answered yet."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from voxcpm_core.serving.channel import Channel
+from voxcpm_core.serving.gate import Place
+
+
+class Roster:
+    """In the order in which they came, from their arrival to their FINAL. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._places: dict[Channel, Place | None] = {}  # None: it is read, or stands at the gate
+
+    @contextmanager
+    def arrival(self, channel: Channel) -> Iterator[None]:
+        """A request that has come; whoever is not `placed` when the context ends has been refused."""
+        with self._lock:
+            self._places[channel] = None
+        try:
+            yield
+        finally:
+            with self._lock:
+                if self._places.get(channel) is None:
+                    self._places.pop(channel, None)
+
+    def placed(self, channel: Channel, place: Place) -> None:
+        """It has passed the gate."""
+        with self._lock:
+            self._places = {each: at for each, at in self._places.items() if not each.closed}
+            if not channel.closed:
+                self._places[channel] = place
+
+    def waiting(self) -> list[str]:
+        """Ids of the requests of which nothing is generated yet."""
+        with self._lock:
+            places = list(self._places.items())
+        return [
+            channel.request_id for channel, place in places
+            if not channel.closed and (place is None or place.is_waiting)
+        ]
+
+    def cancel(self, request_id: str) -> int:
+        """Cancel all requests of that id; returns how many there are."""
+        with self._lock:
+            found = [each for each in self._places if each.request_id == request_id and not each.closed]
+        for channel in found:
+            channel.cancel()
+        return len(found)
