@@ -8,6 +8,9 @@ LOAD_TOOL := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(B
 
 # Tests that compute and time nothing: they may share the machine.
 COMPUTING := $(addprefix tests/,audio checkpoint config demo_voice engine kernels metrics model oracle parity scheduler text vae voices)
+# Tests that ask servers and hold them to no deadline of a second: two servers may share the machine.
+ASKING := $(addprefix tests/,api benchmarks cli client control deploy fuzz metrics test_readme.py) \
+  $(wildcard tests/server/test_*_served.py)
 
 .PHONY: demo test soak lint clean
 .DEFAULT_GOAL := demo
@@ -17,7 +20,8 @@ demo: $(STAMP)  ## serve the demo checkpoint, stream a sentence into demo.wav an
 
 test: lint $(LOAD_TOOL)  ## lint, types, then the whole suite with a real tritonserver
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope $(COMPUTING)
-	@$(BIN)/python -m pytest $(addprefix --ignore=,$(COMPUTING))
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadscope $(ASKING)
+	@$(BIN)/python -m pytest $(addprefix --ignore=,$(COMPUTING) $(ASKING))
 
 soak: $(STAMP) $(LOAD_TOOL)  ## what takes long: 10,000 requests and 2,000 odd ones; writes soak-report.json and soak-report.txt
 	@$(BIN)/python -m pytest -m soak --timeout 7200

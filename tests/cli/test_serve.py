@@ -121,7 +121,7 @@ def test_a_checkpoint_that_is_not_there(cli: Callable[..., subprocess.CompletedP
     lines = done.stderr.decode().splitlines()
     failure = "voxcpm-triton: tritonserver ended with exit status 1 before it was ready"
     assert lines[-1].startswith(f"{failure}; model voxcpm: model '/nowhere/at/all'")
-    assert len(lines) < 20
+    assert len(lines) < 30
 
 
 def test_a_taken_port(cli: Callable[..., subprocess.CompletedProcess[bytes]]) -> None:

@@ -26,6 +26,11 @@ class Instance:
     def status(self) -> dict[str, Any]:
         return self._client.ask("status")
 
+    def queue(self) -> list[str]:
+        """Ids of the requests that wait in the engine or at the gate."""
+        waiting: list[str] = self._client.ask("queue")["waiting"]
+        return waiting
+
     def wait(self, condition: Callable[[dict[str, Any]], bool], timeout_s: float = GENEROUS_S) -> float:
         """Wait until the status is so; returns the seconds that it took."""
         start_s = time.monotonic()

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.server.conftest import QUEUE_SIZE
-from tests.server.instance import GENEROUS_S, Instance, logged_end, logged_ends
+from tests.server.instance import GENEROUS_S, POLL_S, Instance, logged_end, logged_ends
 from tests.server.streams import LONG, GrpcStream
 from tests.server.wire import call, generate, generate_stream
 
@@ -51,14 +51,25 @@ class Jam:
         for stream in self._streams.values():
             stream.leave()
 
-    def clear_one_by_one(self) -> None:
-        """So that each instance has taken its next request before another is free, and none race for the gate."""
-        *entered, ahead = self._streams.items()
-        for request_id, stream in entered:
+    def clear_one_by_one(self, num_behind: int) -> None:
+        """So that those behind reach the gate one after the other: Triton looks for free instances every half second,
+        and two that it finds would race."""
+        *entered, (_, ahead) = self._streams.items()
+        num_arriving = num_behind + NUM_AHEAD
+        seen = set(self.instance.queue())
+        for index, (request_id, stream) in enumerate(entered):
             stream.leave()
-            logged_end(self.instance.server, request_id)
-            time.sleep(SETTLED_S)
-        ahead[1].leave()
+            assert logged_end(self.instance.server, request_id)
+            if index < num_arriving:
+                seen |= self._wait_for_arrival(seen)
+        ahead.leave()
+
+    def _wait_for_arrival(self, seen: set[str]) -> set[str]:
+        end_s = time.monotonic() + GENEROUS_S
+        while not (arrived := set(self.instance.queue()) - seen):
+            assert time.monotonic() < end_s, "nothing comes to a free instance"
+            time.sleep(POLL_S)
+        return arrived
 
     def _add(self) -> GrpcStream:
         request_id = f"jam-{uuid.uuid4()}"
@@ -122,7 +133,7 @@ def test_priorities_rule_and_equals_keep_their_order(jam: Jam):
     readers = [threading.Thread(target=finish, args=[name]) for name in names]
     for reader in readers:
         reader.start()
-    jam.clear_one_by_one()
+    jam.clear_one_by_one(len(names))
     for reader in readers:
         reader.join(60)
     assert ended == ["high", "first", "second", "low"]
