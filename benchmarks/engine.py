@@ -8,24 +8,21 @@ kernels.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import statistics
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.card import describe, this_card
+from benchmarks.by_size import run_by_size
+from benchmarks.card import this_card
 from benchmarks.engine_loads import Burst, burst, idle_ttfa_ms, joins, mixed_steps, similarity
 from benchmarks.limits import step_limit
 from benchmarks.step import CONTEXT, NUM_STEPS, print_table
 from tests.engine.harness import Harness
 from voxcpm_core.checkpoint.random_init import make_checkpoint
-from voxcpm_core.checkpoint.releases import RELEASES
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.engine.threaded import ThreadedEngine, start_engine
 
@@ -78,21 +75,5 @@ def row(engine: ThreadedEngine, eager: Harness, num_streams: int) -> dict[str, f
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", nargs="*", default=list(RELEASES))
-    parser.add_argument("--streams", nargs="*", type=int, default=list(STREAMS))
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    results: dict[str, Any] = {"machine": describe(), "models": []}
-    print(results["machine"])
-    for size in arguments.sizes:
-        with tempfile.TemporaryDirectory() as scratch:
-            results["models"].append(measure(size, Path(scratch) / size, arguments.streams))
-        torch.cuda.empty_cache()
-        if arguments.json:
-            arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run_by_size(__doc__, STREAMS, measure)

@@ -25,6 +25,7 @@ from benchmarks.gpu_faults import check_faults
 from benchmarks.gpu_joins import check_joins
 from benchmarks.gpu_kernels import check_kernels
 from benchmarks.limits import step_limit
+from benchmarks.machine import as_line
 from tests.engine.harness import CPU, SMALL, Harness, Received
 from tests.engine.requests import crowd
 from voxcpm_core.checkpoint.random_init import make_checkpoint
@@ -179,7 +180,7 @@ def main() -> int:
         return 1
     # The package's matrix products are exact fp32 where the model is fp32.
     torch.backends.cuda.matmul.allow_tf32 = False
-    print(", ".join(describe().values()))
+    print(as_line(describe()))
     report = Report()
     with tempfile.TemporaryDirectory() as scratch:
         check_noise(report)

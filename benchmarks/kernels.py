@@ -17,12 +17,13 @@ from typing import Any
 import torch
 import triton
 
+from benchmarks.card import CARDS
 from benchmarks.other_kernels import time_others
-from benchmarks.products.cards import CARDS, work_of
 from benchmarks.products.compiling import compile_all
 from benchmarks.products.search import Point, Search, Timings
 from benchmarks.products.shapes import release_shapes
 from benchmarks.products.timing import LIMITS, GraphTimer, Inputs, make_ops, relative_error
+from benchmarks.products.work import work_of
 from voxcpm_core.kernels.product_configs import TUNED, Gpu, ProductConfig, slug, table_json
 from voxcpm_core.kernels.triton_layer_ops import gpu_of
 

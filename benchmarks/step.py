@@ -6,22 +6,19 @@ and what finishing consists of, prefixes of every shape, the host's work, and ho
 
 from __future__ import annotations
 
-import argparse
-import json
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.card import Card, describe, this_card
+from benchmarks.by_size import run_by_size
+from benchmarks.card import Card, this_card
 from benchmarks.limits import prefill_limit_ms, step_limit
 from benchmarks.profile_steps import profile_steps
 from benchmarks.timing import median_ms
 from tests.engine.harness import Harness
 from voxcpm_core.checkpoint.random_init import make_checkpoint
-from voxcpm_core.checkpoint.releases import RELEASES
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.runner.graph_set import GraphSet
 from voxcpm_core.runner.replay import Replay
@@ -139,21 +136,5 @@ def print_table(rows: list[dict[str, float]]) -> None:
               flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", nargs="*", default=list(RELEASES))
-    parser.add_argument("--streams", nargs="*", type=int, default=list(STREAMS))
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    results: dict[str, Any] = {"machine": describe(), "models": []}
-    print(results["machine"])
-    for size in arguments.sizes:
-        with tempfile.TemporaryDirectory() as scratch:
-            results["models"].append(measure(size, Path(scratch) / size, arguments.streams))
-        torch.cuda.empty_cache()
-        if arguments.json:
-            arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    run_by_size(__doc__, STREAMS, measure)

@@ -18,6 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.card import describe, this_card
+from benchmarks.machine import as_line
 from benchmarks.vae_costs import decode_costs
 from voxcpm_core.checkpoint.random_init import random_vae_tensors
 from voxcpm_core.checkpoint.releases import RELEASES, release_config
@@ -32,8 +34,6 @@ PATHS = {"triton": (2, FUSED_CHANNELS), "triton, wide fp16": (1, FUSED_CHANNELS)
 OUTPUT_GAIN = 0.3  # about the level of speech
 COMPARED_PATCHES = 3
 NUM_LAUNCHES, NUM_REPEATS = 10, 5
-# By the vendor's data sheets: GB/s and dense fp16 TFLOP/s.
-LIMITS = {"NVIDIA H100 80GB HBM3": (3350.0, 989.0), "NVIDIA H200": (4800.0, 989.0)}
 
 Json = dict[str, object]
 
@@ -95,7 +95,7 @@ def _timed_ms(launch: Callable[[], None]) -> float:
 def measure(generation: str, batches: list[int]) -> list[Json]:
     config, reference = load(generation)
     decoders = {name: TritonVaeDecoder(reference, *path) for name, path in PATHS.items()}
-    gb_per_s, tflops = LIMITS.get(torch.cuda.get_device_name(), (float("nan"), float("nan")))
+    gb_per_s, tflops = this_card()
     rows = []
     for batch in batches:
         latents = random_latents(config, batch, COMPARED_PATCHES)
@@ -142,7 +142,7 @@ def main() -> int:
     jobs = [(arguments.releases[0], path, half) for path in PATHS for half in halves]
     with ProcessPoolExecutor(len(jobs), mp_context=multiprocessing.get_context("spawn")) as pool:
         list(pool.map(compile_kernels, *zip(*jobs, strict=True)))
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}")
+    print(as_line(describe()))
     print("| model | streams | path | ms a patch | GB | GFLOP | share of the limit | SNR dB | largest difference |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     rows = [row for generation in arguments.releases for row in measure(generation, arguments.batches)]

@@ -11,11 +11,12 @@ import torch
 
 pytest.importorskip("triton", reason="Triton has no build for this machine")
 
+from benchmarks.card import Card
 from benchmarks.products.candidates import SHARED_BYTES, candidates
-from benchmarks.products.cards import Card, work_of
 from benchmarks.products.search import Point, Search
 from benchmarks.products.shapes import release_shapes, thinned
 from benchmarks.products.timing import Inputs, make_ops, relative_error
+from benchmarks.products.work import work_of
 from voxcpm_core.kernels.product_configs import NUM_COUNTERS, Gpu, ProductConfig, Shape, read_table, table_json
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -116,7 +117,7 @@ def test_results_are_held_against_float64(op, config):
 
 
 def test_the_limit_is_bandwidth_for_few_rows_and_arithmetic_for_many():
-    card = Card(gb_per_s=1000.0, bf16_tflops=100.0)
+    card = Card(gb_per_s=1000.0, tf_per_s=100.0)
     few, many = work_of(SHAPE, 1, 2), work_of(SHAPE, 4096, 2)
     assert few.num_bytes == 2 * (1024 * 4096 + 4096 + 2 * 1024)
     assert math.isclose(few.limit_us(card), few.num_bytes / 1e6)

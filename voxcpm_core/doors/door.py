@@ -13,7 +13,7 @@ from voxcpm_core.doors.link import Link
 from voxcpm_core.doors.messages import Asked
 from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.doors.stream import DoorStream
-from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.errors import ErrorCode, RequestError, not_ready
 from voxcpm_core.faults import internal_error
 from voxcpm_core.local.client import connect_instances
 from voxcpm_core.serving.channel import Channel
@@ -26,7 +26,6 @@ from voxcpm_core.threads import in_thread
 RETRY_S = 0.05
 FIRST_CONNECTED_S = 5.0  # the model is ready once all instances are, so the engine's is there
 CONNECTED_AGAIN_S = 4 * RETRY_S  # Triton does not start the stub of an instance again
-RETRY_AFTER_MS = 1000
 
 
 class Door:
@@ -93,9 +92,8 @@ class Door:
                 return self._link
             if self._had_link:
                 message = "the instance with the engine has ended; the model must be loaded again"
-            else:
-                message = f"the instance with the engine cannot be reached, retry after {RETRY_AFTER_MS} ms"
-            raise RequestError(ErrorCode.NOT_READY, message)
+                raise RequestError(ErrorCode.NOT_READY, message)
+            raise not_ready("the instance with the engine cannot be reached")
 
     def _stay_connected(self) -> None:
         while not self._closing.wait(RETRY_S):

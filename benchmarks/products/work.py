@@ -1,22 +1,11 @@
-"""What cards can do at most, by their vendor's data sheets."""
+"""What a product must move and compute, and how long a card takes at least."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from benchmarks.card import Card
 from voxcpm_core.kernels.product_configs import Shape
-
-
-class Card(NamedTuple):
-    gb_per_s: float
-    bf16_tflops: float  # dense, fp32 sums
-
-
-CARDS = {
-    "NVIDIA H100 80GB HBM3": Card(3350.0, 989.0),
-    "NVIDIA H200": Card(4800.0, 989.0),
-    "NVIDIA GeForce RTX 4090": Card(1008.0, 165.0),
-}
 
 
 class Work(NamedTuple):
@@ -27,7 +16,7 @@ class Work(NamedTuple):
 
     def limit_us(self, card: Card) -> float:
         """The time that no kernel on that card can go below."""
-        return max(self.num_bytes / card.gb_per_s / 1e3, self.num_flops / card.bf16_tflops / 1e6)
+        return max(self.num_bytes / card.gb_per_s / 1e3, self.num_flops / card.tf_per_s / 1e6)
 
 
 def work_of(shape: Shape, num_rows: int, itemsize: int) -> Work:
