@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,8 +14,6 @@ from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.runner import Runner
 from voxcpm_core.scheduler import pages_for
 from voxcpm_core.scheduler.sizing import MIB, WORKSPACE_MIB, check_share, free_kv_bytes, num_kv_pages
-
-log = logging.getLogger(__name__)
 
 CPU_KV_CACHE_MIB = 1024
 MIN_TRIAL_PAGES = 1
