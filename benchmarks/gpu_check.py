@@ -14,8 +14,10 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,6 +56,14 @@ class Report:
         passed = value <= limit
         self.num_failed += not passed
         print(f"{'ok  ' if passed else 'FAIL'} {name}: {value:.2e} (limit {limit:.0e})", flush=True)
+
+    def section(self, run: Callable[..., None], *arguments: Any) -> None:
+        """Checks that belong together; an exception fails them and lets the other sections go on."""
+        try:
+            run(*arguments)
+        except Exception:
+            self.num_failed += 1
+            print(f"FAIL {run.__name__}: {traceback.format_exc()}", flush=True)
 
 
 def largest_difference(left: list[Received], right: list[Received]) -> float:
@@ -183,13 +193,13 @@ def main() -> int:
     print(as_line(describe()))
     report = Report()
     with tempfile.TemporaryDirectory() as scratch:
-        check_noise(report)
-        check_kernels(report.check)
-        check_faults(report.check)
+        report.section(check_noise, report)
+        report.section(check_kernels, report.check)
+        report.section(check_faults, report.check)
         for generation in RELEASES:
-            check_laws(report, generation, Path(scratch))
+            report.section(check_laws, report, generation, Path(scratch))
         for generation in arguments.sizes:
-            check_release(report, generation, Path(scratch))
+            report.section(check_release, report, generation, Path(scratch))
     print("all checks passed" if not report.num_failed else f"{report.num_failed} checks FAILED")
     return min(report.num_failed, 1)
 
