@@ -81,8 +81,16 @@ def _attention_variants(name: str) -> list[Variant]:
             triton_local_attention._local,
             {**turned, "out_ptr": values, "num_tokens": "i32", "scale": "fp32"},
             {
-                "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "GROUP_POW2": 8, "HALF": 64, "TOKENS": 16, "KEYS": 16,
-                "ROPE": True,
+                "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "GROUP_POW2": 8, "HALF": 64, "SIDE": 64, "TOKENS": 16,
+                "KEYS": 16, "ROPE": True,
+            },
+        ),
+        Variant(  # heads smaller than a matrix product's side, as tiny checkpoints have
+            triton_local_attention._local,
+            {**turned, "out_ptr": values, "num_tokens": "i32", "scale": "fp32"},
+            {
+                "HEADS": 4, "KV_HEADS": 2, "GROUP": 2, "GROUP_POW2": 2, "HALF": 8, "SIDE": 16, "TOKENS": 8,
+                "KEYS": 16, "ROPE": True,
             },
         ),
         Variant(

@@ -23,11 +23,11 @@ OPS = TorchLayerOps(), triton_layer_ops.TritonLayerOps(DEVICE)
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3}
 
 
-def stack(num_heads: int, num_kv_heads: int):
+def stack(num_heads: int, num_kv_heads: int, head_dim: int = 32):
     """A stack of VoxCPM2 with small heads."""
     base = ModelConfig.from_json(release_config("2")).base_lm
-    rope = dataclasses.replace(base.rope, factors=base.rope.factors[:16])
-    return dataclasses.replace(base, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=32, rope=rope)
+    rope = dataclasses.replace(base.rope, factors=base.rope.factors[: head_dim // 2])
+    return dataclasses.replace(base, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, rope=rope)
 
 
 def rows(config, *shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
@@ -36,11 +36,14 @@ def rows(config, *shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor
 
 
 @pytest.mark.parametrize(
-    ("num_heads", "num_kv_heads", "num_tokens", "dtype"),
-    [(16, 2, 11, torch.float32), (6, 2, 5, torch.float32), (4, 4, 19, torch.float16), (2, 1, 1, torch.float32)],
-)
-def test_local_attention(num_heads, num_kv_heads, num_tokens, dtype):
-    config = stack(num_heads, num_kv_heads)
+    ("num_heads", "num_kv_heads", "head_dim", "num_tokens", "dtype"),
+    [
+        (16, 2, 32, 11, torch.float32), (6, 2, 32, 5, torch.float32), (4, 4, 32, 19, torch.float16),
+        (2, 1, 32, 1, torch.float32), (4, 2, 16, 7, torch.float32),
+    ],
+)  # fmt: skip
+def test_local_attention(num_heads, num_kv_heads, head_dim, num_tokens, dtype):
+    config = stack(num_heads, num_kv_heads, head_dim)
     table = RopeTable(config.rope, num_tokens, DEVICE, dtype)
     qkv = rows(config, 3, num_tokens, dtype=dtype)
     for rotation in (None, table.at(torch.arange(num_tokens, device=DEVICE))):

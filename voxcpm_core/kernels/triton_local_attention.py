@@ -19,14 +19,15 @@ MIN_SIDE = 16  # of a matrix product
 
 
 @triton.jit
-def _rotated(x_ptr, cos_ptr, sin_ptr, at, token, mask, HALF: tl.constexpr, ROPE: tl.constexpr):
-    """Both halves of the rows that begin at `at`, each [rows, HALF], turned by their token's angle."""
-    dims = tl.arange(0, HALF)
-    first = tl.load(x_ptr + at[:, None] + dims[None, :], mask=mask[:, None], other=0.0)
-    second = tl.load(x_ptr + at[:, None] + HALF + dims[None, :], mask=mask[:, None], other=0.0)
+def _rotated(x_ptr, cos_ptr, sin_ptr, at, token, is_row, HALF: tl.constexpr, SIDE: tl.constexpr, ROPE: tl.constexpr):
+    """Both halves of the rows that begin at `at`, each [rows, SIDE], turned by their token's angle; zeros fill up."""
+    dims = tl.arange(0, SIDE)
+    mask = is_row[:, None] & (dims < HALF)[None, :]
+    first = tl.load(x_ptr + at[:, None] + dims[None, :], mask=mask, other=0.0)
+    second = tl.load(x_ptr + at[:, None] + HALF + dims[None, :], mask=mask, other=0.0)
     if ROPE:
         angle = token[:, None] * (2 * HALF) + dims[None, :]
-        first, second = turned(first, second, cos_ptr, sin_ptr, angle, mask[:, None], HALF)
+        first, second = turned(first, second, cos_ptr, sin_ptr, angle, mask, HALF)
     return first, second
 
 
@@ -34,7 +35,7 @@ def _rotated(x_ptr, cos_ptr, sin_ptr, at, token, mask, HALF: tl.constexpr, ROPE:
 def _local(
     qkv_ptr, cos_ptr, sin_ptr, out_ptr, num_tokens, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_POW2: tl.constexpr, HALF: tl.constexpr,
-    TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr,
+    SIDE: tl.constexpr, TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr,
 ):  # fmt: skip
     sequence, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = (HEADS + 2 * KV_HEADS) * 2 * HALF
@@ -46,8 +47,8 @@ def _local(
     is_key = key < num_tokens
     row_at = (sequence * num_tokens + token) * width + head * (2 * HALF)
     key_at = (sequence * num_tokens + key) * width + (HEADS + kv_head) * (2 * HALF)
-    q1, q2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, row_at, token, is_row, HALF, ROPE)
-    k1, k2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, key_at, key, is_key, HALF, ROPE)
+    q1, q2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, row_at, token, is_row, HALF, SIDE, ROPE)
+    k1, k2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, key_at, key, is_key, HALF, SIDE, ROPE)
     scores = tl.dot(q1, tl.trans(k1), input_precision="ieee")
     scores = tl.dot(q2, tl.trans(k2), scores, input_precision="ieee") * scale
     scores = tl.where(is_key[None, :], scores, float("-inf"))
@@ -72,7 +73,7 @@ def local_attention(qkv: Tensor, config: TransformerConfig, rotation: Rotation |
     _local[(count, config.num_kv_heads)](
         qkv, cos, sin, out, num_tokens, math.log2(math.e) / math.sqrt(config.head_dim),
         HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, GROUP=group, GROUP_POW2=group_pow2,
-        HALF=config.head_dim // 2, TOKENS=max(tokens, MIN_SIDE // group_pow2), KEYS=max(tokens, MIN_SIDE),
-        ROPE=rotation is not None,
+        HALF=config.head_dim // 2, SIDE=max(config.head_dim // 2, MIN_SIDE),
+        TOKENS=max(tokens, MIN_SIDE // group_pow2), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None,
     )  # fmt: skip
     return out
