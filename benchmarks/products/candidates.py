@@ -28,7 +28,7 @@ def candidates(shape: Shape, num_rows: int, num_processors: int) -> list[Product
 
 def _blocks_of_rows(num_rows: int) -> tuple[int, ...]:
     if num_rows <= 32:
-        return (16 if num_rows <= 16 else 32,)
+        return (16 if num_rows <= 16 else 32, 64)
     if num_rows <= 64:
         return 32, 64
     return (64,) if num_rows <= 96 else (64, 128) if num_rows <= 384 else (128,)

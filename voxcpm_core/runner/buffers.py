@@ -62,5 +62,5 @@ class SlotBuffers:
 
     def advance(self, slots: Tensor) -> None:
         self.position[slots] += 1
-        self.position[-1] = 0  # nobody's has no end of its own
+        self.position[-1:].zero_()  # nobody's has no end of its own
         self.patch_index[slots] += 1

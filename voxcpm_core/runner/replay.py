@@ -40,4 +40,4 @@ class Replay(Generic[Results]):
 @cache
 def _stream_of(device: int) -> torch.cuda.Stream:
     """Where all work of a device is recorded, so that the workspace torch keeps for each stream is there once."""
-    return torch.cuda.Stream(device)
+    return torch.cuda.Stream(device, priority=-1)
