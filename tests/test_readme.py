@@ -75,4 +75,4 @@ def test_python_program_without_triton(tmp_path):
         [sys.executable, "-c", blocks("python")[1]], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith(",) 48000\n")
+    assert done.stdout.endswith(",) 16000\n")

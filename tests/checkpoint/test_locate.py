@@ -31,12 +31,12 @@ except ConfigError as error:
 def test_the_demo_ships_with_the_package():
     folder = locate("demo")
     config = load_config(folder)
-    assert config.vae.sample_rate == 48000
+    assert (config.architecture, config.vae.sample_rate) == ("voxcpm2", 16000)
     assert read_tensors(folder)
     assert read_vae_tensors(folder)
     assert TextTokenizer.from_folder(folder).encode("Hello")
-    assert "random" in (folder / "README.md").read_text()
-    assert sum(path.stat().st_size for path in folder.iterdir()) < 3_000_000
+    assert "Licence" in (folder / "README.md").read_text()
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 24_000_000
 
 
 def test_an_existing_folder(tmp_path):

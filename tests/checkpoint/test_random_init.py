@@ -8,8 +8,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from voxcpm_core.checkpoint.load import load_config
-from voxcpm_core.checkpoint.locate import DEMO_FOLDER
 from voxcpm_core.checkpoint.random_init import make_checkpoint
 from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
 from voxcpm_core.errors import ConfigError
@@ -69,19 +67,6 @@ def test_the_stop_bias_is_the_mean_lead_of_going_on(tmp_path, stop_bias):
         assert 0.02 < stops < 0.98
     else:
         assert stops == pytest.approx(float(stop_bias < 0), abs=0.01)
-
-
-def test_the_shipped_demo_is_what_this_code_makes(tmp_path):
-    make_checkpoint(tmp_path, "demo")
-    assert load_config(tmp_path) == load_config(DEMO_FOLDER)
-    for made, shipped in [
-        (read_tensors(tmp_path), read_tensors(DEMO_FOLDER)),
-        (read_vae_tensors(tmp_path), read_vae_tensors(DEMO_FOLDER)),
-    ]:
-        # the random numbers of another processor may differ in their last bit
-        torch.testing.assert_close(dict(made), dict(shipped), rtol=1e-2, atol=1e-4)
-    made, shipped = (json.loads((path / "tokenizer.json").read_text()) for path in (tmp_path, DEMO_FOLDER))
-    assert made["model"]["vocab"] == shipped["model"]["vocab"]
 
 
 @pytest.mark.parametrize("arguments", [{"size": "3"}, {"size": ""}, {"size": "tiny", "generation": "3"},

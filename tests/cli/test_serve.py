@@ -81,7 +81,7 @@ def test_serve_until_ctrl_c(
     serving: Callable[..., Serving], cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: Path
 ) -> None:
     server = serving("--voices", str(tmp_path / "voices"))
-    assert "taking the demo checkpoint: its weights are random" in server.log
+    assert "taking the demo checkpoint: a small English voice" in server.log
     assert re.search(r"server_id +\| from-the-test", server.log)
     speech = synthesize("Hello.", url=server.grpc_url, max_length=1, inference_timesteps=2)
     assert speech.num_samples > 0

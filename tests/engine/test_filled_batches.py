@@ -28,7 +28,7 @@ SETTINGS = dataclasses.replace(SMALL, max_running=MAX_RUNNING)
 class RunAgain:
     """A `Replay` for the CPU: it runs the same work on the same memory."""
 
-    def __init__(self, work: Callable[[], None], pool: object = None) -> None:
+    def __init__(self, work: Callable[[], None], pool: object = None, yields: bool = False) -> None:
         self.launch = work
         work()
 

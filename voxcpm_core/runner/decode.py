@@ -1,4 +1,4 @@
-"""One decode step on the state of the slots: DiT, then the VAE decoder beside local encoder and language models.
+"""One decode step on the state of the slots: DiT, then VAE decoder, local encoder and language models.
 
 Everything that a step reads or writes on the device stays where it is from step to step, so that the same code can be
 captured in CUDA graphs; only the numbers of the slots come from the host.
@@ -7,7 +7,6 @@ captured in CUDA graphs; only the numbers of the slots come from the host.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -35,11 +34,16 @@ class StepOutputs(NamedTuple):
 class Stepper(Protocol):
     """Runs the two halves of a step for slots given by number."""
 
+    beside: torch.cuda.Stream | None  # where audio is made while the current stream goes on; None: in line
+
     def solve(self, slots: Sequence[int], num_steps: int) -> None:
         """Make each slot's next patch in so many Euler steps, and keep it as its last."""
 
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
-        """Decode the patches of the rows `heard`, feed all back, and advance. The outputs last until the next step."""
+        """Decode the patches of the rows `heard`, feed all back, and advance.
+
+        The outputs last until the next step finishes.
+        """
 
 
 class DecodeStep:
@@ -85,25 +89,12 @@ class DecodeStep:
         noise = self.noise(seeds, indices, config.patch_size, config.feat_dim).to(self.model.dtype)
         return (noise * buffers.temperature[slots].view(-1, 1, 1)).to(self.model.dtype)
 
-    def finish(
-        self, slots: Tensor, heard: Tensor | None, max_context: int, beside: torch.cuda.Stream | None = None
-    ) -> StepOutputs:
-        """slots: int64 [B]; heard: int64 [A], rows, None for all; `beside`: where the VAE runs at the same time."""
-        patches = self.buffers.last_patch[slots]
-        main = None if beside is None else torch.cuda.current_stream()
-        if beside is not None and main is not None:
-            beside.wait_stream(main)
-        with torch.cuda.stream(beside) if beside is not None else nullcontext():
-            audio = self.decode_audio(slots, patches, heard)
-        stop = self.feed_back(slots, patches, max_context)
-        if beside is not None and main is not None:
-            main.wait_stream(beside)
-        return StepOutputs(patches.float(), stop, audio)
+    def patches(self, slots: Tensor) -> Tensor:
+        """What was solved last for slots int64 [B]. # [B, P, C]"""
+        return self.buffers.last_patch[slots]
 
-    def decode_audio(self, slots: Tensor, patches: Tensor, heard: Tensor | None = None) -> Tensor:
-        """patches: [B, P, C]; heard as in `finish`. # float32 [A, samples_per_patch]"""
-        if heard is not None:
-            slots, patches = slots[heard], patches[heard]
+    def decode_audio(self, slots: Tensor, patches: Tensor) -> Tensor:
+        """patches: [B, P, C] of slots int64 [B]. # float32 [B, samples_per_patch]"""
         if not len(slots):
             return torch.zeros(0, self.model.config.samples_per_patch, device=slots.device)
         return self._decoder.decode_slots(patches.float().transpose(1, 2), self.buffers.vae_state, slots)
@@ -126,6 +117,8 @@ class DecodeStep:
 class EagerStepper:
     """Batches of exactly the rows there are."""
 
+    beside = None
+
     def __init__(self, step: DecodeStep) -> None:
         self._step = step
         self._device = step.model.device
@@ -134,8 +127,11 @@ class EagerStepper:
         self._step.solve(self._upload(slots), num_steps)
 
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
-        rows = None if len(heard) == len(slots) else self._upload(heard)
-        return self._step.finish(self._upload(slots), rows, max_context)
+        dev_slots = self._upload(slots)
+        patches = self._step.patches(dev_slots)
+        rows = slice(None) if len(heard) == len(slots) else self._upload(heard)
+        audio = self._step.decode_audio(dev_slots[rows], patches[rows])
+        return StepOutputs(patches.float(), self._step.feed_back(dev_slots, patches, max_context), audio)
 
     def _upload(self, numbers: Sequence[int]) -> Tensor:
         return upload(np.array(numbers, np.int64), self._device)

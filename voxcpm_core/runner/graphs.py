@@ -1,7 +1,8 @@
-"""Decode steps as CUDA graphs: two launches each, for batches filled up to a few sizes.
+"""Decode steps as CUDA graphs: three launches each, for batches filled up to a few sizes.
 
-A batch is filled up with a slot of its own that belongs to nobody. Solving and finishing are separate graphs, so that
-streams with other numbers of Euler steps share the second.
+A batch is filled up with a slot of its own that belongs to nobody. Solving, feeding back and making audio are separate
+graphs: streams with other numbers of Euler steps share the latter two, and audio is made on a stream of its own, beside
+the language models and the next step's solve, where it takes what they leave idle.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class GraphStepper:
         """`num_steps`: Euler steps of a patch whose solve is one launch; `max_steps`: the most that one may take.
 
         `nobody`: the number of the slot that fills batches up; `pool`: memory shared with graphs that never run at the
-        same time.
+        same time. Audio has memory of its own, since it is made beside all of them.
         """
         config, device = step.model.config, step.model.device
         self.sizes = batch_sizes(max_running)
@@ -40,10 +41,11 @@ class GraphStepper:
         self._num_steps = num_steps
         self._solves: dict[int, Replay[None]] = {}
         self._evaluations = EvaluationGraphs(step, self._solving, max_running, max_steps, pool)
-        self._finishes: dict[int, Replay[None]] = {}
-        self.pool = pool
-        self._beside = torch.cuda.Stream(device) if device.type == "cuda" else None
-        # Outside the pool, where the next solve would overwrite them while they are copied to the host.
+        self._feed_backs: dict[int, Replay[None]] = {}
+        self._audios: dict[int, Replay[None]] = {}
+        self.pool, self._audio_pool = pool, torch.cuda.graph_pool_handle()
+        self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
+        # Outside the pools, where the next solve would overwrite them while they are copied to the host.
         self._outputs = StepOutputs(
             torch.zeros(max_running, config.patch_size, config.feat_dim, device=device),
             torch.zeros(max_running, dtype=torch.bool, device=device),
@@ -52,7 +54,7 @@ class GraphStepper:
 
     def capture(self, size: int) -> None:
         """All graphs of a size, each launched once on nobody: the first launch of a graph takes longer than others."""
-        replays = self._whole(size), self._finish(size)
+        replays = self._whole(size), self._feed_back(size), self._audio(size)
         self._evaluations.capture(size)
         for slots in (self._solving, self._finishing):
             slots.set((), size)
@@ -73,10 +75,21 @@ class GraphStepper:
 
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
         size = self._size(len(slots))
-        replay = self._finish(size)
+        feed_back, audio = self._feed_back(size), self._audio(size)
+        self.join()
         self._finishing.set(slots, size)
-        replay.launch()
+        self._outputs.patches[:size].copy_(self._step.patches(self._finishing.of(size)))
+        if self.beside is not None:
+            self.beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.beside):
+            audio.launch()
+        feed_back.launch()
         return StepOutputs(*(output[: len(slots)] for output in self._outputs))
+
+    def join(self) -> None:
+        """Let the current stream's further work wait for the audio that is made beside."""
+        if self.beside is not None:
+            torch.cuda.current_stream().wait_stream(self.beside)
 
     def _size(self, num_rows: int) -> int:
         return self.sizes[bisect_left(self.sizes, num_rows)]
@@ -87,14 +100,23 @@ class GraphStepper:
             self._solves[size] = Replay(lambda: self._step.solve(slots, self._num_steps), self.pool)
         return self._solves[size]
 
-    def _finish(self, size: int) -> Replay[None]:
-        if size not in self._finishes:
+    def _feed_back(self, size: int) -> Replay[None]:
+        if size not in self._feed_backs:
             slots = self._finishing.nobody(size)
 
             def work() -> None:
-                made = self._step.finish(slots, None, self._step.most_context, self._beside)
-                for output, static in zip(made, self._outputs, strict=True):
-                    static[:size].copy_(output)
+                stop = self._step.feed_back(slots, self._step.patches(slots), self._step.most_context)
+                self._outputs.stop[:size].copy_(stop)
 
-            self._finishes[size] = Replay(work, self.pool)
-        return self._finishes[size]
+            self._feed_backs[size] = Replay(work, self.pool)
+        return self._feed_backs[size]
+
+    def _audio(self, size: int) -> Replay[None]:
+        if size not in self._audios:
+            slots, patches = self._finishing.nobody(size), self._outputs.patches[:size]
+
+            def work() -> None:
+                self._outputs.audio[:size].copy_(self._step.decode_audio(slots, patches))
+
+            self._audios[size] = Replay(work, self._audio_pool, yields=True)
+        return self._audios[size]

@@ -82,6 +82,8 @@ class Runner:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> InFlight:
         """Enqueue a step's work. A newcomer whose prefill raises is left out; a raising decode is the caller's."""
+        if plan.prefills:
+            self._copier.hold()  # audio is still made beside, in slots that newcomers may take over
         failures = self._prefill(plan.prefills)
         failed = {stream for stream, _ in failures}
         rows = tuple(row for row in plan.rows if row.stream not in failed)
@@ -93,7 +95,7 @@ class Runner:
         places = heard if len(outputs.audio) == len(rows) else range(len(heard))
         place_of = dict(zip(heard, places, strict=True))
         audio_rows = tuple(place_of.get(i) for i in range(len(rows)))
-        return InFlight(rows, tuple(failures), self._copier.send([*outputs]), audio_rows)
+        return InFlight(rows, tuple(failures), self._copier.send([*outputs], self._stepper.beside), audio_rows)
 
     @torch.inference_mode()
     def capture(self) -> None:

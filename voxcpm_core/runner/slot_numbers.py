@@ -22,6 +22,10 @@ class SlotNumbers:
     def nobody(self, size: int) -> Tensor:
         """The static tensor of a batch of that size, of nobody's slot alone: a capture runs for real. # int64 [size]"""
         self.set((), size)
+        return self.of(size)
+
+    def of(self, size: int) -> Tensor:
+        """What was set for a batch of that size. # int64 [size]"""
         return self._dev[:size]
 
     def set(self, slots: Sequence[int], size: int) -> None:

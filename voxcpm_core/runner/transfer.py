@@ -33,21 +33,24 @@ class HostCopier:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._latest: torch.cuda.Event | None = None
 
-    def send(self, tensors: list[Tensor]) -> HostCopy:
-        """Begin to copy what the current stream makes of `tensors`."""
+    def send(self, tensors: list[Tensor], beside: torch.cuda.Stream | None = None) -> HostCopy:
+        """Begin to copy what the current stream, and the one beside it, make of `tensors`."""
         slot, hosts = self._take(tensors)
         if self._stream is None:
             if self._arena is not None:
                 _copy(hosts, tensors)
             return HostCopy(hosts, [], None, self._arena, slot)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        if beside is not None:
+            self._stream.wait_stream(beside)
         with torch.cuda.stream(self._stream):
             _copy(hosts, tensors)
         self._latest = self._stream.record_event()
         return HostCopy(hosts, tensors, self._latest, self._arena, slot)
 
     def hold(self) -> None:
-        """Let the current stream's further work wait for the copies under way; the host does not wait."""
+        """Let the current stream's further work wait for the copies under way, and for what makes their contents; the
+        host does not wait."""
         if self._latest is not None:
             torch.cuda.current_stream(self._device).wait_event(self._latest)
 

@@ -33,7 +33,7 @@ def demo(
             print(f"Ready: gRPC {server.grpc_url}, HTTP {server.http_url}.", flush=True)
             client = Client(url=server.grpc_url)
             files = [_say(client, audio_format, folder / f"demo.{audio_format}") for audio_format in ("wav", "mp3")]
-    print(f"Server stopped. Listen to {files[0]} and {files[1]}: noise, since the weights are random.")
+    print(f"Server stopped. Listen to {files[0]} and {files[1]}.")
 
 
 def _say(client: Client, audio_format: str, file: Path) -> Path:

@@ -16,7 +16,7 @@ from voxcpm_client.control.requests import TOKEN_VARIABLE
 from voxcpm_client.server import TritonServer, find_repository
 from voxcpm_client.server.token import left_for_the_user, new_token
 
-DEMO_NOTE = "the demo checkpoint: its weights are random, so it makes noise, not speech"
+DEMO_NOTE = "the demo checkpoint: a small English voice of 16 kHz that this package ships"
 _INTERRUPTED = 130  # the exit status of a shell's command that Ctrl-C ended
 _PORT = typer.Option(min=0, max=65535, help="0 takes a free port.")
 
