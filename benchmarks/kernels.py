@@ -79,7 +79,7 @@ def _config_name(config: ProductConfig | None) -> str:
     if config is None:
         return "cuBLAS"
     sizes = f"{config.block_m}x{config.block_n}x{config.block_k}/{config.splits}"
-    return f"{sizes} {config.num_warps}w {config.num_stages}s{' pdl' if config.pdl else ''}"
+    return f"{sizes} {config.num_warps}w {config.num_stages}s{' norm first' * config.norm_first}{' pdl' * config.pdl}"
 
 
 def row_of(point: Point, timings: Timings, gpu_name: str) -> dict[str, Any]:

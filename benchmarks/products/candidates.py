@@ -7,7 +7,8 @@ from itertools import product
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape
 
 SHARED_BYTES = 220 * 1024  # a little less than Hopper has for a program
-VALUES_PER_THREAD = 64  # of the sums; more leaves too few registers for the rest
+VALUES_PER_THREAD = 128  # of the sums; more leaves too few registers for the rest
+VALUES_BESIDE_NORM = 64  # of the sums, where the squares of a pass are kept, too
 MIN_PASSES = 2  # of a split
 NUM_WAVES = (0.45, 2.5)  # of programs over the processors
 NUM_WAVES_UNSPLIT = (0.3, 8.0)
@@ -16,11 +17,14 @@ NUM_WAVES_UNSPLIT = (0.3, 8.0)
 def candidates(shape: Shape, num_rows: int, num_processors: int) -> list[ProductConfig]:
     """Without dependent launch, which is tried on the best of them."""
     found = []
-    for block_m in _blocks_of_rows(num_rows):
-        for block_n, splits in product((16, 32, 64, 128), (1, 2, 4, 8)):
-            for block_k, num_stages in _passes(shape, block_m):
+    ways = (False,) if shape.op == "linear_add" else (False, True)
+    for block_m, norm_first in product(_blocks_of_rows(num_rows), ways):
+        for block_n, splits in product((16, 32, 64, 128, 256), (1, 2, 4, 8)):
+            for block_k, num_stages in _passes(shape, block_m, norm_first):
                 num_warps = _num_warps(shape, block_m, block_n)
-                config = ProductConfig(block_m, block_n, block_k, splits, num_warps, num_stages)
+                config = ProductConfig(
+                    block_m, block_n, block_k, splits, num_warps, num_stages, norm_first=norm_first
+                )
                 if _is_sensible(shape, config, num_rows, num_processors):
                     found.append(config)
     return found
@@ -34,12 +38,12 @@ def _blocks_of_rows(num_rows: int) -> tuple[int, ...]:
     return (64,) if num_rows <= 96 else (64, 128) if num_rows <= 384 else (128,)
 
 
-def _passes(shape: Shape, block_m: int) -> tuple[tuple[int, int], ...]:
+def _passes(shape: Shape, block_m: int, norm_first: bool) -> tuple[tuple[int, int], ...]:
     """block_k and num_stages."""
     if block_m <= 32:
         return (128, 3), (128, 5), (256, 3)
     # With a norm the squares of a whole pass are kept in registers.
-    return ((64, 4), (128, 3)) if shape.op == "linear_add" else ((64, 4),)
+    return ((64, 4), (128, 3)) if norm_first or shape.op == "linear_add" else ((64, 4),)
 
 
 def _num_sums(shape: Shape, block_m: int, block_n: int) -> int:
@@ -60,6 +64,7 @@ def _is_sensible(shape: Shape, config: ProductConfig, num_rows: int, num_process
     if config.block_m > 32 and config.block_n == 16:
         return False
     num_threads = 32 * config.num_warps
-    if _num_sums(shape, config.block_m, config.block_n) > VALUES_PER_THREAD * num_threads:
+    most_values = VALUES_BESIDE_NORM if config.fuses_norm(shape.op) else VALUES_PER_THREAD
+    if _num_sums(shape, config.block_m, config.block_n) > most_values * num_threads:
         return False
     return config.shared_bytes(shape.op, 2) <= SHARED_BYTES

@@ -45,6 +45,7 @@ def _product_variants(name: str, capability: int, more: bool) -> list[Variant]:
     found = [(shape, rule(shape, num_rows, NUM_PROCESSORS)) for shape in shapes for num_rows in rows]
     if capability >= 90 and name == "bf16":
         found += [(shape, ProductConfig(128, 64, 64, 2, 8, 4, pdl=True)) for shape in (shapes if more else shapes[:1])]
+        found += [(shapes[1], ProductConfig(128, 128, 64, 1, 8, 4, norm_first=True))]
     values = ("x_ptr", "weight_ptr", "norm_ptr", "residual_ptr", "out_ptr")
     types = {
         **dict.fromkeys(values, f"*{name}"), "parts_ptr": "*fp32", "counters_ptr": "*i32", "num_rows": "i32",
@@ -81,7 +82,7 @@ def _attention_variants(name: str) -> list[Variant]:
             triton_local_attention._local,
             {**turned, "out_ptr": values, "num_tokens": "i32", "scale": "fp32"},
             {
-                "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "GROUP_POW2": 8, "HALF": 64, "SIDE": 64, "TOKENS": 16,
+                "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 4, "HALF": 64, "SIDE": 64, "TOKENS": 16,
                 "KEYS": 16, "ROPE": True,
             },
         ),
@@ -89,7 +90,7 @@ def _attention_variants(name: str) -> list[Variant]:
             triton_local_attention._local,
             {**turned, "out_ptr": values, "num_tokens": "i32", "scale": "fp32"},
             {
-                "HEADS": 4, "KV_HEADS": 2, "GROUP": 2, "GROUP_POW2": 2, "HALF": 8, "SIDE": 16, "TOKENS": 8,
+                "HEADS": 4, "KV_HEADS": 2, "GROUP": 2, "MEMBERS": 2, "HALF": 8, "SIDE": 16, "TOKENS": 8,
                 "KEYS": 16, "ROPE": True,
             },
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 
 import pytest
 import torch
@@ -13,8 +14,9 @@ from voxcpm_core.kernels.layer_ops import TorchLayerOps
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.model.rope import RopeTable
 
-triton_layer_ops = pytest.importorskip(
-    "voxcpm_core.kernels.triton_layer_ops", reason="Triton has no build for this machine"
+triton_layer_ops, triton_local_attention = (
+    pytest.importorskip(f"voxcpm_core.kernels.{name}", reason="Triton has no build for this machine")
+    for name in ("triton_layer_ops", "triton_local_attention")
 )
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -38,15 +40,17 @@ def rows(config, *shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor
 @pytest.mark.parametrize(
     ("num_heads", "num_kv_heads", "head_dim", "num_tokens", "dtype"),
     [
-        (16, 2, 32, 11, torch.float32), (6, 2, 32, 5, torch.float32), (4, 4, 32, 19, torch.float16),
+        (18, 2, 32, 11, torch.float32), (6, 2, 32, 5, torch.float32), (4, 4, 32, 19, torch.float16),
         (2, 1, 32, 1, torch.float32), (4, 2, 16, 7, torch.float32),
     ],
 )  # fmt: skip
-def test_local_attention(num_heads, num_kv_heads, head_dim, num_tokens, dtype):
+def test_local_attention(num_heads, num_kv_heads, head_dim, num_tokens, dtype, monkeypatch):
+    """Also with all heads of a group in one program, as for many sequences."""
     config = stack(num_heads, num_kv_heads, head_dim)
     table = RopeTable(config.rope, num_tokens, DEVICE, dtype)
     qkv = rows(config, 3, num_tokens, dtype=dtype)
-    for rotation in (None, table.at(torch.arange(num_tokens, device=DEVICE))):
+    for rotation, enough in product((None, table.at(torch.arange(num_tokens, device=DEVICE))), (1, 256)):
+        monkeypatch.setattr(triton_local_attention, "ENOUGH_PROGRAMS", enough)
         expected, found = (ops.local_attention(qkv, config, rotation) for ops in OPS)
         assert found.shape == (3, num_tokens, config.q_size)
         torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)

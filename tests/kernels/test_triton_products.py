@@ -9,8 +9,9 @@ from voxcpm_core.kernels.layer_ops import TorchLayerOps
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape
 
-triton_products = pytest.importorskip(
-    "voxcpm_core.kernels.triton_products", reason="Triton has no build for this machine"
+triton_layer_ops, triton_products = (
+    pytest.importorskip(f"voxcpm_core.kernels.{name}", reason="Triton has no build for this machine")
+    for name in ("triton_layer_ops", "triton_products")
 )
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -52,6 +53,11 @@ class Case:
             return triton_products.product(*arguments, residual=self.residual, scale=scale, in_place=in_place)
         return triton_products.product(*arguments, self.norm_weight, EPS)
 
+    def found_by_ops(self, config: ProductConfig) -> torch.Tensor:
+        ops = triton_layer_ops.TritonLayerOps(DEVICE, lambda shape, num_rows: config)
+        product = ops.norm_linear if self.shape.op == "norm_linear" else ops.norm_swiglu
+        return product(self.x, self.norm_weight, EPS, self.linear)
+
     def check(self, splits: int, scale: float = 1.0, in_place: bool = False) -> torch.Tensor:
         expected = self.expected(scale)
         found = self.found(splits, scale, in_place)
@@ -74,6 +80,13 @@ def test_any_number_of_splits_leaves_the_counters_at_zero(op):
     case = Case(op, 17, 20, 160, torch.float32)
     for splits in (1, 2, 3, 4):  # three passes over K: of four splits one has none
         case.check(splits)
+
+
+@pytest.mark.parametrize("op", ["norm_linear", "norm_swiglu"])
+def test_a_norm_of_its_own_before(op):
+    case = Case(op, 19, 24, 144, torch.float32)
+    config = ProductConfig(16, 32, 64, 2, num_warps=4, num_stages=3, norm_first=True)
+    torch.testing.assert_close(case.found_by_ops(config), case.expected(1.0), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("splits", [1, 2])

@@ -37,6 +37,10 @@ class ProductConfig:
     num_warps: int
     num_stages: int
     pdl: bool = False  # programmatic dependent launch; Hopper and later
+    norm_first: bool = False  # the ops with a norm: by a kernel before, so that x goes into the product as it is
+
+    def fuses_norm(self, op: Op) -> bool:
+        return op != "linear_add" and not self.norm_first
 
     def shared_bytes(self, op: Op, itemsize: int) -> int:
         """What the passes in flight take at most."""

@@ -97,13 +97,20 @@ class TritonLayerOps:
         shape, config = self._config("norm_linear", linear, x)
         if config is None:
             return F.linear(self.norm(x, norm_weight, eps), linear.weight)
-        return product(shape, config, self._counters, x, linear.weight, norm_weight, eps)
+        return self._product_of_norm(shape, config, x, norm_weight, eps, linear)
 
     def norm_swiglu(self, x: Tensor, norm_weight: Tensor, eps: float, gate_up: Linear) -> Tensor:
         shape, config = self._config("norm_swiglu", gate_up, x)
         if config is None:
             return _gated(F.linear(self.norm(x, norm_weight, eps), gate_up.weight))
-        return product(shape, config, self._counters, x, gate_up.weight, norm_weight, eps)
+        return self._product_of_norm(shape, config, x, norm_weight, eps, gate_up)
+
+    def _product_of_norm(
+        self, shape: Shape, config: ProductConfig, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear
+    ) -> Tensor:
+        if config.norm_first:
+            return product(shape, config, self._counters, self.norm(x, norm_weight, eps), linear.weight)
+        return product(shape, config, self._counters, x, linear.weight, norm_weight, eps)
 
     def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
         shape, config = self._config("linear_add", linear, branch)

@@ -1,6 +1,7 @@
 """Bidirectional attention inside short sequences (the DiT's tokens, a patch) with its rope, as one Triton kernel.
 
-A program holds all queries of one sequence that share a key-value head, and all of its keys.
+A program holds queries of one sequence that share a key-value head, and all of its keys: all of these queries where
+there are many sequences, else those of a few heads.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.kernels.triton_rope import turned
 
 MIN_SIDE = 16  # of a matrix product
+FULL_ROWS = 64  # of a program, as Hopper's matrix products have at least
+ENOUGH_PROGRAMS = 256
 
 
 @triton.jit
@@ -34,13 +37,14 @@ def _rotated(x_ptr, cos_ptr, sin_ptr, at, token, is_row, HALF: tl.constexpr, SID
 @triton.jit
 def _local(
     qkv_ptr, cos_ptr, sin_ptr, out_ptr, num_tokens, scale,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_POW2: tl.constexpr, HALF: tl.constexpr,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr, HALF: tl.constexpr,
     SIDE: tl.constexpr, TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr,
 ):  # fmt: skip
+    """MEMBERS: heads of a program, of the GROUP that share a key-value head."""
     sequence, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = (HEADS + 2 * KV_HEADS) * 2 * HALF
-    rows = tl.arange(0, TOKENS * GROUP_POW2)
-    token, member = rows // GROUP_POW2, rows % GROUP_POW2
+    rows = tl.arange(0, TOKENS * MEMBERS)
+    token, member = rows // MEMBERS, tl.program_id(2) * MEMBERS + rows % MEMBERS
     is_row = (token < num_tokens) & (member < GROUP)
     head = kv_head * GROUP + member
     key = tl.arange(0, KEYS)
@@ -69,11 +73,13 @@ def local_attention(qkv: Tensor, config: TransformerConfig, rotation: Rotation |
     out = qkv.new_empty(count, num_tokens, config.q_size)
     cos, sin = (qkv, qkv) if rotation is None else (part.contiguous() for part in rotation)
     group = config.num_heads // config.num_kv_heads
-    group_pow2, tokens = triton.next_power_of_2(group), triton.next_power_of_2(num_tokens)
-    _local[(count, config.num_kv_heads)](
+    members, tokens = triton.next_power_of_2(group), triton.next_power_of_2(num_tokens)
+    if count * config.num_kv_heads < ENOUGH_PROGRAMS:
+        members = max(1, min(members, FULL_ROWS // tokens))
+    _local[(count, config.num_kv_heads, triton.cdiv(group, members))](
         qkv, cos, sin, out, num_tokens, math.log2(math.e) / math.sqrt(config.head_dim),
-        HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, GROUP=group, GROUP_POW2=group_pow2,
+        HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, GROUP=group, MEMBERS=members,
         HALF=config.head_dim // 2, SIDE=max(config.head_dim // 2, MIN_SIDE),
-        TOKENS=max(tokens, MIN_SIDE // group_pow2), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None,
+        TOKENS=max(tokens, MIN_SIDE // members), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None,
     )  # fmt: skip
     return out

@@ -196,7 +196,7 @@ def constants(shape: Shape, config: ProductConfig, itemsize: int) -> dict[str, A
     """The kernel's compile-time arguments."""
     return {
         "N": shape.num_columns, "K": shape.k,
-        "NORM": shape.op != "linear_add", "GATED": shape.op == "norm_swiglu", "ADD": shape.op == "linear_add",
+        "NORM": config.fuses_norm(shape.op), "GATED": shape.op == "norm_swiglu", "ADD": shape.op == "linear_add",
         "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "SPLITS": config.splits,
         "LINE": LINE_BYTES // itemsize, "PDL": config.pdl,
     }  # fmt: skip
@@ -215,10 +215,12 @@ def product(
 ) -> Tensor:
     """Run the kernel as `shape.op` of LayerOps says: x [..., k], residual and result [..., num_columns].
 
-    weight: [n, k], contiguous; norm_weight: [k] of the ops with a norm; residual: of `linear_add`, written over and
-    returned if `in_place`. Safe in a CUDA graph; the parts of a split product are torch's memory like the result's.
+    weight: [n, k], contiguous; norm_weight: [k] where the norm is fused, else x is normed already; residual: of
+    `linear_add`, written over and returned if `in_place`. Safe in a CUDA graph; the parts of a split product are
+    torch's memory like the result's.
     """
     assert weight.is_contiguous()
+    assert (norm_weight is not None) == config.fuses_norm(shape.op)
     x = x.contiguous()
     num_rows, num_columns = x.shape[:-1].numel(), shape.num_columns
     if residual is not None:
