@@ -41,7 +41,7 @@ class Bench:
 
     def __init__(self, folder: Path, max_running: int) -> None:
         start_s = time.monotonic()
-        config = EngineConfig(max_running=max_running, max_model_len=1024, cuda_graphs="on", max_prefill_tokens=1 << 20)
+        config = EngineConfig(max_running=max_running, max_model_len=1024, max_prefill_tokens=1 << 20)
         self.harness = Harness(folder, config, device=CUDA)
         loaded_s = time.monotonic()
         self.harness.core.runner.capture()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -20,6 +22,16 @@ MAIN_FILE, VAE_FILE = "model.safetensors", "audiovae.safetensors"
 VAE_DTYPE = torch.float16  # half the bytes; loaders compute with it in float32
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """The signals that end a training, and those of its workers' end, are heard when the writing is over."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def write_config(folder: Path, values: Json) -> ModelConfig:
     """Make the folder and its config.json; raises ConfigError when the engine could not read it."""
     config = ModelConfig.from_json(values)
@@ -29,6 +41,7 @@ def write_config(folder: Path, values: Json) -> ModelConfig:
     return config
 
 
+@_undisturbed()
 def write_main(folder: Path, config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
     """Write the main weights in the configuration's dtype."""
     shapes, dtype = main_shapes(config), TORCH_DTYPES[config.dtype]
@@ -36,6 +49,7 @@ def write_main(folder: Path, config: ModelConfig, tensors: Mapping[str, Tensor])
     write_safetensors(folder / MAIN_FILE, shapes, dict.fromkeys(shapes, dtype), converted)
 
 
+@_undisturbed()
 def write_vae(folder: Path, config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
     """Write the AudioVAE's weights in half precision."""
     shapes = vae_shapes(config.vae)

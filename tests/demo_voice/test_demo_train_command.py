@@ -12,12 +12,14 @@ import sys
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from demo_voice import train, train_lora
-from demo_voice.export import MAIN_FILE
+from demo_voice.export import MAIN_FILE, write_main
 from demo_voice.speakers import DEFAULT_SPEAKER
 from tests.demo_voice.tone_voice import PATCH_SAMPLES, VOCAB_SIZE, Tone, tone
 from tests.engine.harness import SMALL, Harness
+from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.checkpoint.lora import read_lora
 from voxcpm_core.checkpoint.random_init import write_tokenizer
 from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
@@ -114,6 +116,27 @@ def test_an_adapter_is_trained_for_one_further_voice(places, voice):
     train_lora.main([str(voice), str(out), "--corpus", str(places / "giant"), "--minutes", "0.01", "--device", "cpu"])
     adapter = read_lora(out, Harness(voice, SMALL).model)
     assert any(pair.b.abs().max() > 0 for pair in adapter.pairs.values())
+
+
+class Interrupting(dict):
+    """Tensors; whoever takes one is asked to end."""
+
+    def __getitem__(self, name):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().__getitem__(name)
+
+
+def test_a_signal_while_weights_are_written_is_heard_afterwards(voice, tmp_path):
+    config = load_config(voice)
+    tensors = read_tensors(voice)
+    before = signal.signal(signal.SIGTERM, train._end)
+    try:
+        with pytest.raises(SystemExit, match="ended by signal 15"):
+            write_main(tmp_path, config, Interrupting(tensors))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    written = load_file(tmp_path / MAIN_FILE)
+    assert all(torch.equal(written[name], tensors[name]) for name in tensors)
 
 
 @pytest.mark.soak

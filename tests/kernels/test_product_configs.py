@@ -9,6 +9,7 @@ import pytest
 from voxcpm_core.kernels.product_configs import (
     OPS,
     RULE_SHARED_BYTES,
+    TUNED,
     Gpu,
     ProductConfig,
     Shape,
@@ -21,6 +22,7 @@ from voxcpm_core.kernels.product_configs import (
 )
 
 NUM_PROCESSORS = 132
+HOPPER_SHARED_BYTES = 227 * 1024  # of a program
 QKV = Shape("norm_linear", 2560, 1024, "bfloat16")
 SMALL, LARGE = ProductConfig(16, 32, 128, 2, 4, 5), ProductConfig(64, 64, 64, 1, 8, 3, pdl=True)
 TABLE = {QKV: [Threshold(16, SMALL), Threshold(64, LARGE), Threshold(352, None)]}
@@ -45,6 +47,19 @@ def test_gpus_of_the_same_make_share_a_table(tmp_path):
     assert read_table(A100, tmp_path) == read_table(H100._replace(num_processors=114), tmp_path) == {}
     write(tmp_path, H100, {})
     assert read_table(H100, tmp_path) == {}
+
+
+def test_the_tables_that_ship_fit_their_gpus():
+    files = sorted(TUNED.glob("*.json"))
+    assert files
+    for file in files:
+        gpu = Gpu(**json.loads(file.read_text())["gpu"])
+        assert file.stem == slug(gpu.name)
+        table = read_table(gpu)
+        assert {shape.op for shape in table} == set(OPS)
+        configs = [(shape, row.config) for shape, rows in table.items() for row in rows if row.config]
+        assert max(config.shared_bytes(shape.op, 2) for shape, config in configs) <= HOPPER_SHARED_BYTES
+    assert read_table(H100) == read_table(H200)
 
 
 def test_thresholds_that_change_nothing_are_left_out():

@@ -50,7 +50,7 @@ def pool_settings(
     num_timesteps = _integer("inference_timesteps", inference_timesteps, minimum=2)
     values: dict[str, Any] = _other_settings(settings)
     if enforce_eager:
-        if values.get("cuda_graphs", "off") != "off":
+        if values.get("cuda_graphs") == "on":
             raise ConfigError("enforce_eager: True contradicts cuda_graphs 'on'; leave one of them out")
         values["cuda_graphs"] = "off"
     values.setdefault("max_timesteps", max(EngineConfig().max_timesteps, num_timesteps))

@@ -30,7 +30,7 @@ class EngineConfig:
     page_size: int = 16  # LM positions per KV page
     gpu_memory_utilization: float = 0.9  # share of the GPU's memory that the engine may use, weights included
     kv_cache_mib: int = 0  # memory for KV pages; 0: what the share above leaves on CUDA, 1 GiB on the CPU
-    cuda_graphs: str = "off"  # "on": steps and prefixes as CUDA graphs; no GPU has run this yet
+    cuda_graphs: str = "on"  # steps and prefixes as CUDA graphs, on CUDA devices
     run_ahead: str = "auto"  # launch step n+1 before collecting step n: "on", "off", "auto" (on for CUDA)
     allowed_parameters: str = ""  # comma-separated request parameters that are let through unread
 

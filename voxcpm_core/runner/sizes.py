@@ -39,7 +39,7 @@ class RunnerSizes(NamedTuple):
 
 def batch_sizes(max_running: int) -> list[int]:
     """The sizes that batches are filled up to: fine enough that filling up costs little at any number of streams."""
-    fine = chain((1, 2, 4), range(6, 17, 2), range(18, 33, 2), range(36, 65, 4), range(72, 129, 8))
+    fine = chain((1, 2, 4), range(6, 17, 2), range(18, 49, 2), range(52, 65, 4), range(72, 129, 8))
     sizes = [size for size in chain(fine, range(144, max_running + 16, 16)) if size < max_running]
     return [*sizes, max_running]
 
