@@ -12,7 +12,10 @@ WARP_SIZE = 32
 
 
 class Variant(NamedTuple):
-    """A kernel, the types of its arguments, and the values of those that are constants."""
+    """A kernel, the types of its arguments, and the values of those that are constants.
+
+    PDL need not be among them: Hopper has it.
+    """
 
     kernel: Any
     types: dict[str, str]
@@ -26,6 +29,7 @@ class Variant(NamedTuple):
         signature = {name: self.types.get(name, "constexpr") for name in self.kernel.arg_names}
         multiples = {*self.multiples, *(name for name, kind in signature.items() if kind.startswith("*"))}
         attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(signature) if name in multiples}
-        source = ASTSource(self.kernel, signature, self.constants, attributes)
+        pdl = {"PDL": capability >= 90} if "PDL" in signature else {}
+        source = ASTSource(self.kernel, signature, {**pdl, **self.constants}, attributes)
         target = GPUTarget("cuda", capability, WARP_SIZE)
         return triton.compile(source, target=target, options=self.options).metadata.shared

@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.kernels.triton_pdl import begin, dependent
 
 MIN_ROWS = 16  # of a matrix product
 MAX_ROWS = 64
@@ -29,9 +30,10 @@ def _attend(
     q_ptr, k_ptr, v_ptr, out_ptr, sums_ptr, table_ptr, positions_ptr,
     num_tokens, table_stride, kv_stride, scale, keys_per_split,
     KV_HEADS: tl.constexpr, GROUP: tl.constexpr, GROUP_POW2: tl.constexpr, DIM: tl.constexpr, PAGE_SIZE: tl.constexpr,
-    BLOCK_TOKENS: tl.constexpr, BLOCK_KEYS: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK_TOKENS: tl.constexpr, BLOCK_KEYS: tl.constexpr, SPLITS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """One block of query tokens of one sequence and key-value head, over one split of the keys."""
+    begin(PDL)
     num_blocks = tl.cdiv(num_tokens, BLOCK_TOKENS)
     sequence, block = tl.program_id(0) // num_blocks, tl.program_id(0) % num_blocks
     kv_head, split = tl.program_id(1), tl.program_id(2)
@@ -75,8 +77,11 @@ def _attend(
 
 
 @triton.jit
-def _combine(parts_ptr, sums_ptr, out_ptr, DIM: tl.constexpr, SPLITS: tl.constexpr, SPLITS_POW2: tl.constexpr):
+def _combine(
+    parts_ptr, sums_ptr, out_ptr, DIM: tl.constexpr, SPLITS: tl.constexpr, SPLITS_POW2: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
     """One row: its splits, weighted by how much of the softmax each holds."""
+    begin(PDL)
     row = tl.program_id(0)
     splits, dims = tl.arange(0, SPLITS_POW2), tl.arange(0, DIM)
     is_split = splits < SPLITS
@@ -148,9 +153,11 @@ def attend(
         num_tokens, page_table.stride(0), kv_heads * head_dim, math.log2(math.e) / math.sqrt(head_dim), splits.keys,
         KV_HEADS=kv_heads, GROUP=group, GROUP_POW2=group_pow2, DIM=head_dim, PAGE_SIZE=page_size,
         BLOCK_TOKENS=block_tokens, BLOCK_KEYS=block_keys(q.dtype), SPLITS=splits.count,
+        **dependent(q.device),
     )  # fmt: skip
     if splits.count > 1:
         _combine[(rows,)](
-            partial, sums, out, DIM=head_dim, SPLITS=splits.count, SPLITS_POW2=triton.next_power_of_2(splits.count)
-        )
+            partial, sums, out, DIM=head_dim, SPLITS=splits.count, SPLITS_POW2=triton.next_power_of_2(splits.count),
+            **dependent(q.device),
+        )  # fmt: skip
     return out

@@ -6,9 +6,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from voxcpm_core.kernels.triton_pdl import begin, dependent
+
 
 @triton.jit
-def _guided_step(x_ptr, velocity_ptr, cfg_ptr, step_ptr, out_ptr, batch, size, WIDTH: tl.constexpr):
+def _guided_step(x_ptr, velocity_ptr, cfg_ptr, step_ptr, out_ptr, batch, size, WIDTH: tl.constexpr, PDL: tl.constexpr):
+    begin(PDL)
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, WIDTH)
     mask = at < size
@@ -31,5 +34,6 @@ def guided_step(x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) ->
     x, velocity = x.contiguous(), velocity.contiguous()
     batch, size = x.shape[0], x[0].numel()
     out = x.new_empty(x.shape)
-    _guided_step[(batch,)](x, velocity, cfg_value, step, out, batch, size, WIDTH=triton.next_power_of_2(size))
+    width, options = triton.next_power_of_2(size), dependent(x.device)
+    _guided_step[(batch,)](x, velocity, cfg_value, step, out, batch, size, WIDTH=width, **options)
     return out

@@ -19,6 +19,7 @@ from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
 from voxcpm_core.kernels.triton_guidance import guided_step
 from voxcpm_core.kernels.triton_local_attention import local_attention
+from voxcpm_core.kernels.triton_pdl import begin, dependent
 from voxcpm_core.kernels.triton_products import new_counters, product
 from voxcpm_core.kernels.triton_rope import rotate_and_store
 
@@ -28,7 +29,8 @@ BLOCK = 1024  # values of a gating program
 
 
 @triton.jit
-def _norm(x_ptr, weight_ptr, out_ptr, hidden, eps, WIDTH: tl.constexpr):
+def _norm(x_ptr, weight_ptr, out_ptr, hidden, eps, WIDTH: tl.constexpr, PDL: tl.constexpr):
+    begin(PDL)
     at = tl.arange(0, WIDTH)
     mask = at < hidden
     row = tl.program_id(0).to(tl.int64) * hidden + at
@@ -41,7 +43,8 @@ def _norm(x_ptr, weight_ptr, out_ptr, hidden, eps, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _swiglu(gate_up_ptr, out_ptr, ffn, BLOCK: tl.constexpr):
+def _swiglu(gate_up_ptr, out_ptr, ffn, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    begin(PDL)
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = at < ffn
@@ -56,7 +59,7 @@ def _gated(gate_up: Tensor) -> Tensor:
     """silu of the first half times the second: [..., 2 * ffn] -> [..., ffn]."""
     ffn = gate_up.shape[-1] // 2
     out = gate_up.new_empty(*gate_up.shape[:-1], ffn)
-    _swiglu[(out.numel() // ffn, triton.cdiv(ffn, BLOCK))](gate_up, out, ffn, BLOCK=BLOCK)
+    _swiglu[(out.numel() // ffn, triton.cdiv(ffn, BLOCK))](gate_up, out, ffn, BLOCK=BLOCK, **dependent(out.device))
     return out
 
 
@@ -90,7 +93,8 @@ class TritonLayerOps:
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = x.contiguous()
         hidden, out = x.shape[-1], x.new_empty(x.shape)
-        _norm[(x.numel() // hidden,)](x, weight, out, hidden, eps, WIDTH=triton.next_power_of_2(hidden))
+        width, options = triton.next_power_of_2(hidden), dependent(x.device)
+        _norm[(x.numel() // hidden,)](x, weight, out, hidden, eps, WIDTH=width, **options)
         return out
 
     def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:

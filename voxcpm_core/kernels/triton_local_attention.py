@@ -14,6 +14,7 @@ from torch import Tensor
 
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.rope import Rotation
+from voxcpm_core.kernels.triton_pdl import begin, dependent
 from voxcpm_core.kernels.triton_rope import turned
 
 MIN_SIDE = 16  # of a matrix product
@@ -38,9 +39,10 @@ def _rotated(x_ptr, cos_ptr, sin_ptr, at, token, is_row, HALF: tl.constexpr, SID
 def _local(
     qkv_ptr, cos_ptr, sin_ptr, out_ptr, num_tokens, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr, HALF: tl.constexpr,
-    SIDE: tl.constexpr, TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr,
+    SIDE: tl.constexpr, TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """MEMBERS: heads of a program, of the GROUP that share a key-value head."""
+    begin(PDL)
     sequence, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = (HEADS + 2 * KV_HEADS) * 2 * HALF
     rows = tl.arange(0, TOKENS * MEMBERS)
@@ -81,5 +83,6 @@ def local_attention(qkv: Tensor, config: TransformerConfig, rotation: Rotation |
         HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, GROUP=group, MEMBERS=members,
         HALF=config.head_dim // 2, SIDE=max(config.head_dim // 2, MIN_SIDE),
         TOKENS=max(tokens, MIN_SIDE // members), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None,
+        **dependent(qkv.device),
     )  # fmt: skip
     return out

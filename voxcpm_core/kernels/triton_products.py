@@ -15,15 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from voxcpm_core.kernels.product_configs import NUM_COUNTERS, ProductConfig, Shape
+from voxcpm_core.kernels.triton_pdl import grid_control
 
 LINE_BYTES = 128  # what one prefetch brings
-
-
-@triton.jit
-def _grid_control(ACTION: tl.constexpr):
-    """`launch_dependents`: the next kernel may start; `wait`: for the one before. Triton 3.4's own do not compile."""
-    asm: tl.constexpr = "griddepcontrol." + ACTION + "; mov.b32 $0, 0;"
-    tl.inline_asm_elementwise(asm, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
@@ -156,12 +150,12 @@ def _product(
     gate_ptr = weight_ptr + column * K
     up_ptr = gate_ptr + N * K
     if PDL:
-        _grid_control("launch_dependents")
+        grid_control("launch_dependents")
         # The weights are there already; all else waits for the kernel before.
         _prefetch(gate_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
         if GATED:
             _prefetch(up_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
-        _grid_control("wait")
+        grid_control("wait")
     is_out = (tl.arange(0, BLOCK_M) < rows_left)[:, None] & (tl.arange(0, BLOCK_N) < columns_left)[None, :]
     out_ptr += corner * N + column
     residual = 0.0

@@ -9,6 +9,7 @@ from torch import Tensor
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.kernels.rope import Rotation
+from voxcpm_core.kernels.triton_pdl import begin, dependent
 
 
 @triton.jit
@@ -26,8 +27,10 @@ def turned(first, second, cos_ptr, sin_ptr, angle, mask, HALF: tl.constexpr):
 def _store(
     qkv_ptr, cos_ptr, sin_ptr, q_ptr, k_ptr, v_ptr, table_ptr, positions_ptr, num_tokens, table_stride,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr, PAGE_SIZE: tl.constexpr, NUM_ROTATED: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """One head of one row: a query's goes to q, a key's or value's into its page."""
+    begin(PDL)
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     dims = tl.arange(0, HALF)
     at = (row * (HEADS + 2 * KV_HEADS) + head) * (2 * HALF) + dims
@@ -66,6 +69,6 @@ def rotate_and_store(
         qkv, cos, sin, q, k_pages, v_pages, context.page_table, context.positions.contiguous(), num_tokens,
         context.page_table.stride(0),
         HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, HALF=config.head_dim // 2, PAGE_SIZE=context.page_size,
-        NUM_ROTATED=0 if rotation is None else config.num_heads + config.num_kv_heads,
+        NUM_ROTATED=0 if rotation is None else config.num_heads + config.num_kv_heads, **dependent(qkv.device),
     )  # fmt: skip
     return q

@@ -1,0 +1,37 @@
+"""Programmatic dependent launch: the start of a kernel overlaps the end of the one before it (Hopper and later).
+
+A kernel launched with it may begin while earlier ones still run, so it touches no memory that they write before it has
+waited for them; that wait is for all of them, since each has waited likewise.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def grid_control(ACTION: tl.constexpr):
+    """`launch_dependents`: the next kernel may start; `wait`: for the one before. Triton 3.4's own do not compile."""
+    asm: tl.constexpr = "griddepcontrol." + ACTION + "; mov.b32 $0, 0;"
+    tl.inline_asm_elementwise(asm, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def begin(PDL: tl.constexpr):
+    """What a kernel that prepares nothing begins with."""
+    if PDL:
+        grid_control("launch_dependents")
+        grid_control("wait")
+
+
+@cache
+def dependent(device: torch.device) -> dict[str, Any]:
+    """Arguments of a launch of a kernel that has a PDL of its own and calls `begin`."""
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0):
+        return {"PDL": True, "launch_pdl": True}
+    return {"PDL": False}
