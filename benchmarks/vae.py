@@ -29,8 +29,7 @@ from voxcpm_core.vae import StreamDecoder, VaeDecoder
 from voxcpm_core.vae.triton_decoder import FUSED_CHANNELS, TritonVaeDecoder
 
 BATCHES = (1, 8, 16, 32, 64)
-# The kernels: parts of the factors in wide blocks, and how many channels a fused unit has at most.
-PATHS = {"triton": (2, FUSED_CHANNELS), "triton, wide fp16": (1, FUSED_CHANNELS), "triton, nothing fused": (2, 0)}
+PATHS = {"triton": FUSED_CHANNELS, "triton, nothing fused": 0}  # channels that a fused unit has at most
 OUTPUT_GAIN = 0.3  # about the level of speech
 COMPARED_PATCHES = 3
 NUM_LAUNCHES, NUM_REPEATS = 10, 5
@@ -67,7 +66,7 @@ def decoded(decoder: StreamDecoder, latents: Tensor) -> Tensor:
 def compile_kernels(generation: str, path: str, batches: list[int]) -> None:
     """Leave what these batches need in Triton's cache on disk."""
     config, reference = load(generation)
-    decoder = TritonVaeDecoder(reference, *PATHS[path])
+    decoder = TritonVaeDecoder(reference, PATHS[path])
     for batch in batches:
         decoded(decoder, random_latents(config, batch, 1))
 
@@ -94,7 +93,7 @@ def _timed_ms(launch: Callable[[], None]) -> float:
 @torch.inference_mode()
 def measure(generation: str, batches: list[int]) -> list[Json]:
     config, reference = load(generation)
-    decoders = {name: TritonVaeDecoder(reference, *path) for name, path in PATHS.items()}
+    decoders = {name: TritonVaeDecoder(reference, fused_channels) for name, fused_channels in PATHS.items()}
     gb_per_s, tflops = this_card()
     rows = []
     for batch in batches:

@@ -20,7 +20,6 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 OFFSET = 16  # of the state under test in a stream's row
 SLOTS = (4, 1, 2)
 EXACT = {"atol": 1e-5, "rtol": 1e-5}  # tensor cores sum less exactly than the interpreter
-HALF = {"atol": 1e-2, "rtol": 1e-2}
 
 
 def randn(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
@@ -67,14 +66,13 @@ def convolved(past: Tensor, x: Tensor, conv: DepthwiseConv) -> Tensor:
     return y.transpose(1, 2)
 
 
-def make_product(depth: int, columns: int, parts: int, repeats: int = 1) -> tuple[Product, Tensor]:
+def make_product(depth: int, columns: int, repeats: int = 1) -> tuple[Product, Tensor]:
     """And its weight. The parameters repeat as they do over the frames of an upsampling."""
     weight = randn(depth, columns, seed=4, scale=depth**-0.5)
-    high = weight.half()
     alpha = 0.5 + randn(columns // repeats, seed=5).abs()
     rows = torch.stack([randn(columns // repeats, seed=seed) for seed in (6, 7, 8)])  # bias, scale, shift
     params = torch.cat((rows, snake_rows(alpha))).repeat(1, repeats)
-    return Product(torch.stack((high, (weight - high.float()).half())[:parts]), params), weight
+    return Product(split(weight), params), weight
 
 
 def finished(total: Tensor, product: Product) -> Tensor:
@@ -95,10 +93,10 @@ def assert_same(found: Tensor, expected: Tensor, tolerance: dict[str, float] = E
 def test_the_snake_of_large_values():
     x, alpha = randn(1, 3, 24, scale=30.0), 0.5 + randn(24, seed=1).abs()
     params = torch.stack((torch.zeros(24), torch.ones(24), torch.zeros(24))).to(DEVICE)
-    nothing = torch.zeros(1, 16, 24, device=DEVICE, dtype=torch.float16)
+    nothing = torch.zeros(2, 16, 24, device=DEVICE, dtype=torch.float16)
     product = Product(nothing, torch.cat((params, snake_rows(alpha))))
-    rows = torch.zeros(1, 1, 3, 16, device=DEVICE, dtype=torch.float16)
-    assert_same(pointwise(rows, product, x, out_parts=0).snake, snaked(x, alpha), {"atol": 2e-5, "rtol": 0})
+    rows = torch.zeros(2, 1, 3, 16, device=DEVICE, dtype=torch.float16)
+    assert_same(pointwise(rows, product, x, out_halves=False).snake, snaked(x, alpha), {"atol": 2e-5, "rtol": 0})
 
 
 @pytest.mark.parametrize(("num_frames", "dilation"), [(1, 1), (5, 9), (70, 3)])
@@ -107,41 +105,38 @@ def test_depthwise(num_frames, dilation):
     conv, alpha = make_conv(channels, dilation)
     memory = make_memory(2, 6 * dilation * channels)
     past, before, x = past_of(memory, channels), memory.states.clone(), randn(2, num_frames, channels)
-    out = depthwise(x, conv, memory, parts=2)
+    out = depthwise(x, conv, memory)
     assert_same(out.float().sum(dim=0), snaked(convolved(past, x, conv), alpha))
     assert_kept(memory, before, torch.cat((past, x), dim=1)[:, -past.shape[1] :])
 
 
 def test_values_beyond_fp16_stay_finite():
     conv, _ = make_conv(16, 1)
-    out = depthwise(randn(1, 4, 16, scale=1e6), conv, make_memory(1, 6 * 16), parts=2)
+    out = depthwise(randn(1, 4, 16, scale=1e6), conv, make_memory(1, 6 * 16))
     assert torch.isfinite(out).all()
     assert out[0].max() == torch.finfo(torch.float16).max
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("out_parts", [0, 1, 2])
-def test_pointwise(parts, out_parts):
-    product, weight = make_product(40, 72, parts)
+@pytest.mark.parametrize(("has_residual", "out_halves"), [(True, False), (True, True), (False, True)])
+def test_pointwise(has_residual, out_halves):
+    product, weight = make_product(40, 72)
     x, residual = randn(3, 7, 40), randn(3, 7, 72, seed=1)
-    out = pointwise(split(x)[:parts], product, residual if out_parts < 2 else None, out_parts)
-    expected = x.double() @ weight.double() + product.params[0] + (residual if out_parts < 2 else 0)
-    tolerance = EXACT if parts == 2 else HALF
-    if out_parts == 0:
-        assert out.total is not None
-        assert_same(out.total, expected, tolerance)
-        assert_same(out.snake, finished(expected, product), tolerance)
-    else:
+    out = pointwise(split(x), product, residual if has_residual else None, out_halves)
+    expected = x.double() @ weight.double() + product.params[0] + (residual if has_residual else 0)
+    if out_halves:
         assert out.total is None
-        assert out.snake.shape == (out_parts, 3, 8, 72)
-        tolerance = HALF if min(parts, out_parts) == 1 else EXACT
-        assert_same(out.snake.float().sum(dim=0)[:, 1:], finished(expected, product), tolerance)
+        assert out.snake.shape == (2, 3, 8, 72)
+        assert_same(out.snake.float().sum(dim=0)[:, 1:], finished(expected, product))
+    else:
+        assert out.total is not None
+        assert_same(out.total, expected)
+        assert_same(out.snake, finished(expected, product))
 
 
 @pytest.mark.parametrize("num_frames", [1, 7])
 def test_upsample(num_frames):
     channels, out_channels, stride = 24, 12, 5
-    product, weight = make_product(2 * channels, stride * out_channels, parts=2, repeats=stride)
+    product, weight = make_product(2 * channels, stride * out_channels, repeats=stride)
     memory = make_memory(3, channels)
     before, x = memory.states.clone(), randn(3, num_frames, channels)
     rows = split(torch.cat((torch.full((3, 1, channels), torch.nan, device=DEVICE), x), dim=1))
@@ -154,17 +149,17 @@ def test_upsample(num_frames):
     assert_kept(memory, before, x[:, -1:])
 
 
-@pytest.mark.parametrize(("num_frames", "out_parts"), [(70, 0), (3, 2)])
-def test_fused_unit(num_frames, out_parts):
+@pytest.mark.parametrize(("num_frames", "out_halves"), [(70, False), (3, True)])
+def test_fused_unit(num_frames, out_halves):
     channels, dilation = 20, 3
     conv, alpha = make_conv(channels, dilation)
-    product, weight = make_product(channels, channels, parts=2)
+    product, weight = make_product(channels, channels)
     memory = make_memory(2, 6 * dilation * channels)
     past, before = past_of(memory, channels), memory.states.clone()
     x, residual = randn(2, num_frames, channels), randn(2, num_frames, channels, seed=1)
-    out = fused_unit(Frames(residual, x), conv, product, memory, out_parts)
+    out = fused_unit(Frames(residual, x), conv, product, memory, out_halves)
     expected = residual + snaked(convolved(past, x, conv), alpha) @ weight.double() + product.params[0]
-    if out_parts:
+    if out_halves:
         assert_same(out.snake.float().sum(dim=0)[:, 1:], finished(expected, product))
     else:
         assert out.total is not None

@@ -18,14 +18,14 @@ def vae_variants(every: bool) -> list[Variant]:
     widths = (32, 64, 128) if every else (64,)
     found = [_depthwise(), _last(), _exchange()]
     for tile in tiles:
-        found += [_product(tile, border=0, residual=True, out_parts=0)]
+        found += [_product(tile, border=0, residual=True, out_halves=False)]
         if every:
-            found += [_product(tile, border=1, residual=False, out_parts=0)]
-            found += [_product(tile, border=0, residual=residual, out_parts=2) for residual in (True, False)]
+            found += [_product(tile, border=1, residual=False, out_halves=False)]
+            found += [_product(tile, border=0, residual=residual, out_halves=True) for residual in (True, False)]
     for width in widths:
-        found += [_unit(width, batch=64, out_parts=0)]
+        found += [_unit(width, batch=64, out_halves=False)]
         if every:
-            found += [_unit(width, batch=64, out_parts=2), _unit(width, batch=1, out_parts=2)]
+            found += [_unit(width, batch=64, out_halves=True), _unit(width, batch=1, out_halves=True)]
     return found
 
 
@@ -37,10 +37,10 @@ def _variant(kernel, types, constants, **options) -> Variant:
 def _depthwise() -> Variant:
     types = {
         **STATE, **dict.fromkeys(("x_ptr", "params_ptr"), "*fp32"), "out_ptr": "*fp16",
-        **dict.fromkeys(("num_frames", "num_channels", "dilation", "part_stride"), "i32"),
+        **dict.fromkeys(("num_frames", "num_channels", "dilation", "half_stride"), "i32"),
     }  # fmt: skip
     constants = {
-        "PARTS": 2, "KEPT": triton_vae_conv.KEPT_FRAMES, "BLOCK_T": triton_vae_conv.BLOCK_FRAMES,
+        "KEPT": triton_vae_conv.KEPT_FRAMES, "BLOCK_T": triton_vae_conv.BLOCK_FRAMES,
         "BLOCK_C": triton_vae_conv.BLOCK_CHANNELS,
     }  # fmt: skip
     return _variant(triton_vae_conv._depthwise, types, constants)
@@ -56,24 +56,23 @@ def _last() -> Variant:
 
 
 def _exchange() -> Variant:
-    types = {**STATE, "rows_ptr": "*fp16", **dict.fromkeys(("num_frames", "num_channels", "part_stride"), "i32")}
-    constants = {"PARTS": 2, "BLOCK": triton_vae_product.BORDER_BLOCK}
-    return _variant(triton_vae_product._exchange, types, constants)
+    types = {**STATE, "rows_ptr": "*fp16", **dict.fromkeys(("num_frames", "num_channels", "half_stride"), "i32")}
+    return _variant(triton_vae_product._exchange, types, {"BLOCK": triton_vae_product.BORDER_BLOCK})
 
 
-def _product(tile: triton_vae_product.Tile, border: int, residual: bool, out_parts: int) -> Variant:
-    out = "*fp16" if out_parts else "*fp32"
+def _product(tile: triton_vae_product.Tile, border: int, residual: bool, out_halves: bool) -> Variant:
+    out = "*fp16" if out_halves else "*fp32"
     types = {
         **dict.fromkeys(("rows_ptr", "weight_ptr"), "*fp16"), "params_ptr": "*fp32",
         **dict.fromkeys(("residual_ptr", "sum_ptr", "out_ptr"), out),
         **dict.fromkeys(
-            ("num_rows", "num_frames", "num_columns", "depth", "row_stride", "part_stride", "out_part_stride"), "i32"
+            ("num_rows", "num_frames", "num_columns", "depth", "row_stride", "half_stride", "out_half_stride"), "i32"
         ),
     }  # fmt: skip
     if residual:
         types["residual_ptr"] = "*fp32"
     constants = {
-        "PARTS": 2, "BORDER": border, "RESIDUAL": residual, "OUT_PARTS": out_parts,
+        "BORDER": border, "RESIDUAL": residual, "OUT_HALVES": out_halves,
         "BLOCK_M": tile.rows, "BLOCK_N": tile.columns, "BLOCK_K": tile.depth,
     }  # fmt: skip
     return _variant(
@@ -81,16 +80,16 @@ def _product(tile: triton_vae_product.Tile, border: int, residual: bool, out_par
     )
 
 
-def _unit(width: int, batch: int, out_parts: int) -> Variant:
-    out = "*fp16" if out_parts else "*fp32"
+def _unit(width: int, batch: int, out_halves: bool) -> Variant:
+    out = "*fp16" if out_halves else "*fp32"
     types = {
         **STATE, **dict.fromkeys(("x_ptr", "conv_ptr", "params_ptr", "residual_ptr"), "*fp32"), "weight_ptr": "*fp16",
         **dict.fromkeys(("sum_ptr", "out_ptr"), out),
-        **dict.fromkeys(("num_frames", "dilation", "out_part_stride"), "i32"),
+        **dict.fromkeys(("num_frames", "dilation", "out_half_stride"), "i32"),
     }  # fmt: skip
     block_m, block_n, block_k = triton_vae_unit.block_sizes(batch, 960, width)
     constants = {
-        "num_channels": width, "OUT_PARTS": out_parts, "KEPT": triton_vae_conv.KEPT_FRAMES,
+        "num_channels": width, "OUT_HALVES": out_halves, "KEPT": triton_vae_conv.KEPT_FRAMES,
         "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
     }  # fmt: skip
     return _variant(triton_vae_unit._unit, types, constants, num_warps=8, num_stages=1)

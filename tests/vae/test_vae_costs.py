@@ -19,9 +19,10 @@ def test_operations_of_a_patch():
     decoder = VaeDecoder.from_tensors(config, dict(official_vae(config, "meta").state_dict()), "meta")
     with FlopCounterMode(display=False) as counter:
         decoder.decode(torch.empty(2, 64, 4, device="meta"), decoder.new_state(2))
-    costs = decode_costs(config, 2, 4, decoder.state_size, path=(2, 128))
+    costs = decode_costs(config, 2, 4, decoder.state_size, fused_channels=128)
     # torch's transposed convolution also makes what is cut off: a frame of state before the four.
     assert costs.operations < counter.get_total_flops() < 1.3 * costs.operations
-    halved = decode_costs(config, 2, 4, decoder.state_size, path=(1, 128))
-    assert halved.fp16_operations < costs.fp16_operations
-    assert halved.limit_ms(4800, 989) < costs.limit_ms(4800, 989)
+    unfused = decode_costs(config, 2, 4, decoder.state_size, fused_channels=0)
+    assert unfused.operations == costs.operations
+    assert unfused.fp16_operations < costs.fp16_operations
+    assert unfused.limit_ms(4800, 989) > costs.limit_ms(4800, 989)

@@ -48,8 +48,8 @@ def convolved(
 @triton.jit(do_not_specialize=["num_frames", "dilation"])
 def _depthwise(
     x_ptr, past_ptr, states_ptr, slots_ptr, params_ptr, out_ptr,
-    num_frames, num_channels, dilation, state_size, state_offset, part_stride,
-    PARTS: tl.constexpr, KEPT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr,
+    num_frames, num_channels, dilation, state_size, state_offset, half_stride,
+    KEPT: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     block, row = tl.program_id(0), tl.program_id(2).to(tl.int64)
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -71,19 +71,18 @@ def _depthwise(
         at = frame[:, None] * num_channels + channel[None, :]
         out_ptr += (row * num_frames + first_frame) * num_channels
         tl.store(out_ptr + at, high, mask=mask)
-        if PARTS == 2:
-            tl.store(out_ptr + part_stride + at, low, mask=mask)
+        tl.store(out_ptr + half_stride + at, low, mask=mask)
 
 
-def depthwise(x: Tensor, conv: DepthwiseConv, memory: Memory, parts: int) -> Tensor:
-    """x: fp32 [B, T, C], contiguous. Returns the fp16 halves [parts, B, T, C] of the result; advances the states."""
+def depthwise(x: Tensor, conv: DepthwiseConv, memory: Memory) -> Tensor:
+    """x: fp32 [B, T, C], contiguous. Returns the fp16 halves [2, B, T, C] of the result; advances the states."""
     batch, num_frames, num_channels = x.shape
-    out = torch.empty(parts, batch, num_frames, num_channels, dtype=torch.float16, device=x.device)
+    out = torch.empty(2, batch, num_frames, num_channels, dtype=torch.float16, device=x.device)
     grid = (triton.cdiv(num_frames, BLOCK_FRAMES) + 1, triton.cdiv(num_channels, BLOCK_CHANNELS), batch)
     _depthwise[grid](
         x, *memory, conv.params, out, num_frames, num_channels, conv.dilation, memory.past.shape[1],
         conv.state_offset, out.stride(0),
-        PARTS=parts, KEPT=KEPT_FRAMES, BLOCK_T=BLOCK_FRAMES, BLOCK_C=BLOCK_CHANNELS,
+        KEPT=KEPT_FRAMES, BLOCK_T=BLOCK_FRAMES, BLOCK_C=BLOCK_CHANNELS,
     )  # fmt: skip
     return out
 

@@ -17,13 +17,8 @@ BORDER_BLOCK = 1024  # channels of a program
 class Product(NamedTuple):
     """A matrix, and per column what is done to x = residual + product + bias: snake(scale * x + shift)."""
 
-    weight: Tensor  # fp16 [parts, K, N], its halves
+    weight: Tensor  # fp16 [2, K, N], its halves
     params: Tensor  # fp32 [5, N]: bias, scale, shift, the snake's alpha / pi and 1 / alpha
-
-    @property
-    def parts(self) -> int:
-        """2: as exact as fp32; 1: of high halves alone."""
-        return self.weight.shape[0]
 
     @property
     def num_columns(self) -> int:
@@ -60,12 +55,12 @@ def tile_of(num_rows: int, num_columns: int) -> Tile:
 
 @triton.jit
 def finish(
-    total, params_ptr, residual_ptr, sum_ptr, out_ptr, part_stride, row, out_row, is_row, column, num_columns,
-    RESIDUAL: tl.constexpr, OUT_PARTS: tl.constexpr,
+    total, params_ptr, residual_ptr, sum_ptr, out_ptr, half_stride, row, out_row, is_row, column, num_columns,
+    RESIDUAL: tl.constexpr, OUT_HALVES: tl.constexpr,
 ):  # fmt: skip
     """Bias, residual, snake, and storing; the pointers are those of the tile's first row.
 
-    OUT_PARTS: fp16 halves that are stored of the snake; 0: it and what it is taken of are stored in fp32.
+    OUT_HALVES: the snake alone is stored, as fp16 halves; or else it and what it is taken of in fp32.
     """
     is_column = column < num_columns
     mask = is_row[:, None] & is_column[None, :]
@@ -79,25 +74,24 @@ def finish(
     inverse = tl.load(params_ptr + 4 * num_columns + column, mask=is_column, other=0.0)
     y = snake(x * scale[None, :] + shift[None, :], alpha[None, :], inverse[None, :])
     out_at = out_row[:, None] * num_columns + column[None, :]
-    if OUT_PARTS == 0:
-        tl.store(sum_ptr + at, x, mask=mask)
-        tl.store(out_ptr + out_at, y, mask=mask)
-    else:
+    if OUT_HALVES:
         high, low = halves(y)
         tl.store(out_ptr + out_at, high, mask=mask)
-        if OUT_PARTS == 2:
-            tl.store(out_ptr + part_stride + out_at, low, mask=mask)
+        tl.store(out_ptr + half_stride + out_at, low, mask=mask)
+    else:
+        tl.store(sum_ptr + at, x, mask=mask)
+        tl.store(out_ptr + out_at, y, mask=mask)
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_frames"])
 def _product(
     rows_ptr, weight_ptr, params_ptr, residual_ptr, sum_ptr, out_ptr,
-    num_rows, num_frames, num_columns, depth, row_stride, part_stride, out_part_stride,
-    PARTS: tl.constexpr, BORDER: tl.constexpr, RESIDUAL: tl.constexpr, OUT_PARTS: tl.constexpr,
+    num_rows, num_frames, num_columns, depth, row_stride, half_stride, out_half_stride,
+    BORDER: tl.constexpr, RESIDUAL: tl.constexpr, OUT_HALVES: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """BORDER: frames that stand before each stream's num_frames in rows; in out one does if it is of halves."""
-    out_border: tl.constexpr = 1 if OUT_PARTS > 0 else 0
+    out_border: tl.constexpr = 1 if OUT_HALVES else 0
     # Neighbours share rows: it is these that the cache may fail to hold, not the weights.
     blocks = tl.cdiv(num_columns, BLOCK_N)
     first_row = (tl.program_id(0) // blocks) * BLOCK_M
@@ -116,17 +110,16 @@ def _product(
         row_mask, weight_mask = is_row[:, None] & is_k[None, :], is_k[:, None] & is_column[None, :]
         high = tl.load(rows_ptr + first + row_at, mask=row_mask, other=0.0)
         high_weight = tl.load(weight_ptr + first * num_columns + weight_at, mask=weight_mask, other=0.0)
-        if PARTS == 2:
-            low = tl.load(rows_ptr + part_stride + first + row_at, mask=row_mask, other=0.0)
-            low_weight = tl.load(low_weight_ptr + first * num_columns + weight_at, mask=weight_mask, other=0.0)
-            total = tl.dot(low, high_weight, total)
-            total = tl.dot(high, low_weight, total)
+        low = tl.load(rows_ptr + half_stride + first + row_at, mask=row_mask, other=0.0)
+        low_weight = tl.load(low_weight_ptr + first * num_columns + weight_at, mask=weight_mask, other=0.0)
+        total = tl.dot(low, high_weight, total)
+        total = tl.dot(high, low_weight, total)
         total = tl.dot(high, high_weight, total)
     first_sum = first_row.to(tl.int64) * num_columns
     first_out = (first_row + (stream + 1) * out_border).to(tl.int64) * num_columns
     finish(
-        total, params_ptr, residual_ptr + first_sum, sum_ptr + first_sum, out_ptr + first_out, out_part_stride,
-        row, row + streams_on * out_border, is_row, column, num_columns, RESIDUAL, OUT_PARTS,
+        total, params_ptr, residual_ptr + first_sum, sum_ptr + first_sum, out_ptr + first_out, out_half_stride,
+        row, row + streams_on * out_border, is_row, column, num_columns, RESIDUAL, OUT_HALVES,
     )  # fmt: skip
 
 
@@ -134,44 +127,43 @@ class Frames(NamedTuple):
     """What is made of the frames of B streams up to the next convolution over time."""
 
     total: Tensor | None  # fp32 [B, T, C]; None at a block's end, where nothing needs it
-    # Of it: fp32 [B, T, C]; at a block's end fp16 halves [parts, B, 1 + T, C], with room for the frame before.
+    # Of it: fp32 [B, T, C]; at a block's end fp16 halves [2, B, 1 + T, C], with room for the frame before.
     snake: Tensor
 
 
-def new_frames(batch: int, num_frames: int, num_channels: int, out_parts: int, device: torch.device) -> Frames:
-    """Uninitialised. `out_parts`: of the product at the next block's begin; 0 inside a block."""
-    if out_parts:
-        shape = out_parts, batch, num_frames + 1, num_channels
-        return Frames(None, torch.empty(shape, dtype=torch.float16, device=device))
+def new_frames(batch: int, num_frames: int, num_channels: int, out_halves: bool, device: torch.device) -> Frames:
+    """Uninitialised. `out_halves`: for a product at the next block's begin."""
+    if out_halves:
+        return Frames(None, torch.empty(2, batch, num_frames + 1, num_channels, dtype=torch.float16, device=device))
     shape = 2, batch, num_frames, num_channels
     return Frames(*torch.empty(shape, dtype=torch.float32, device=device).unbind())
 
 
-def pointwise(rows: Tensor, product: Product, residual: Tensor | None, out_parts: int) -> Frames:
-    """A convolution of kernel 1 and the sum with the residual. rows: fp16 halves [parts, B, T, K] -> [B, T, N]."""
+def pointwise(rows: Tensor, product: Product, residual: Tensor | None, out_halves: bool) -> Frames:
+    """A convolution of kernel 1 and the sum with the residual. rows: fp16 halves [2, B, T, K] -> [B, T, N]."""
     _, batch, num_frames, _ = rows.shape
-    out = new_frames(batch, num_frames, product.num_columns, out_parts, rows.device)
-    _launch(rows, product, residual, out, num_frames, border=0, out_parts=out_parts)
+    out = new_frames(batch, num_frames, product.num_columns, out_halves, rows.device)
+    _launch(rows, product, residual, out, num_frames, border=0, out_halves=out_halves)
     return out
 
 
 def upsample(rows: Tensor, product: Product, num_channels: int, memory: Memory, state_offset: int) -> Frames:
-    """A transposed convolution of kernel 2 * stride of a block's end [parts, B, 1 + T, C]; advances the states.
+    """A transposed convolution of kernel 2 * stride of a block's end [2, B, 1 + T, C]; advances the states.
 
     `product` takes the frame before and a frame, K = 2 C, to stride frames, N = stride * num_channels.
     """
     _, batch, num_frames, _ = rows.shape
     num_frames -= 1
     _exchange_border(rows, memory, state_offset)
-    wide = new_frames(batch, num_frames, product.num_columns, 0, rows.device)
-    _launch(rows, product, None, wide, num_frames, border=1, out_parts=0)
+    wide = new_frames(batch, num_frames, product.num_columns, False, rows.device)
+    _launch(rows, product, None, wide, num_frames, border=1, out_halves=False)
     return Frames(*(tensor.view(batch, -1, num_channels) for tensor in wide))
 
 
 def _launch(
-    rows: Tensor, product: Product, residual: Tensor | None, out: Frames, num_frames: int, border: int, out_parts: int
+    rows: Tensor, product: Product, residual: Tensor | None, out: Frames, num_frames: int, border: int, out_halves: bool
 ) -> None:
-    parts, depth, num_columns = product.weight.shape
+    _, depth, num_columns = product.weight.shape
     num_rows = rows.shape[1] * num_frames
     tile = tile_of(num_rows, num_columns)
     grid = (triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_columns, tile.columns),)
@@ -180,7 +172,7 @@ def _launch(
         rows, product.weight, product.params, unused if residual is None else residual,
         unused if out.total is None else out.total, out.snake,
         num_rows, num_frames, num_columns, depth, rows.stride(2), rows.stride(0), out.snake.stride(0),
-        PARTS=parts, BORDER=border, RESIDUAL=residual is not None, OUT_PARTS=out_parts,
+        BORDER=border, RESIDUAL=residual is not None, OUT_HALVES=out_halves,
         BLOCK_M=tile.rows, BLOCK_N=tile.columns, BLOCK_K=tile.depth,
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
@@ -188,8 +180,8 @@ def _launch(
 
 @triton.jit(do_not_specialize=["num_frames"])
 def _exchange(
-    rows_ptr, past_ptr, states_ptr, slots_ptr, num_frames, num_channels, state_size, state_offset, part_stride,
-    PARTS: tl.constexpr, BLOCK: tl.constexpr,
+    rows_ptr, past_ptr, states_ptr, slots_ptr, num_frames, num_channels, state_size, state_offset, half_stride,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     channel = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -197,21 +189,19 @@ def _exchange(
     first_ptr = rows_ptr + row * (num_frames + 1) * num_channels
     last_ptr = first_ptr + num_frames.to(tl.int64) * num_channels
     last = tl.load(last_ptr + channel, mask=mask, other=0.0).to(tl.float32)
-    if PARTS == 2:
-        last += tl.load(last_ptr + part_stride + channel, mask=mask, other=0.0).to(tl.float32)
+    last += tl.load(last_ptr + half_stride + channel, mask=mask, other=0.0).to(tl.float32)
     past = tl.load(past_ptr + row * state_size + state_offset + channel, mask=mask, other=0.0)
     state_ptr = states_ptr + tl.load(slots_ptr + row) * state_size + state_offset
     tl.store(state_ptr + channel, last, mask=mask)
     high, low = halves(past)
     tl.store(first_ptr + channel, high, mask=mask)
-    if PARTS == 2:
-        tl.store(first_ptr + part_stride + channel, low, mask=mask)
+    tl.store(first_ptr + half_stride + channel, low, mask=mask)
 
 
 def _exchange_border(rows: Tensor, memory: Memory, state_offset: int) -> None:
     """Put each stream's last frame of the past before its rows, and keep the last of these instead."""
-    parts, batch, num_frames, num_channels = rows.shape
+    _, batch, num_frames, num_channels = rows.shape
     _exchange[(batch, triton.cdiv(num_channels, BORDER_BLOCK))](
         rows, *memory, num_frames - 1, num_channels, memory.past.shape[1], state_offset, rows.stride(0),
-        PARTS=parts, BLOCK=BORDER_BLOCK,
+        BLOCK=BORDER_BLOCK,
     )  # fmt: skip

@@ -21,8 +21,8 @@ MAX_REGISTERS = 128  # of a thread: room for two programs of 8 warps on a multip
 @triton.jit(do_not_specialize=["num_frames", "dilation"])
 def _unit(
     x_ptr, past_ptr, states_ptr, slots_ptr, conv_ptr, weight_ptr, params_ptr, residual_ptr, sum_ptr, out_ptr,
-    num_frames, dilation, state_size, state_offset, out_part_stride,
-    num_channels: tl.constexpr, OUT_PARTS: tl.constexpr, KEPT: tl.constexpr,
+    num_frames, dilation, state_size, state_offset, out_half_stride,
+    num_channels: tl.constexpr, OUT_HALVES: tl.constexpr, KEPT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """num_channels is constant, so that offsets take few registers: they decide how many programs run at a time."""
@@ -57,25 +57,25 @@ def _unit(
             total = tl.dot(pairs, high_weight, total)
         first_sum = (stream * num_frames + first_frame) * num_channels
         first_out = first_sum
-        if OUT_PARTS > 0:
+        if OUT_HALVES:
             first_out += (stream + 1) * num_channels  # a frame before each stream's
         finish(
-            total, params_ptr, residual_ptr + first_sum, sum_ptr + first_sum, out_ptr + first_out, out_part_stride,
-            frame, frame, first_frame + frame < num_frames, column, num_channels, True, OUT_PARTS,
+            total, params_ptr, residual_ptr + first_sum, sum_ptr + first_sum, out_ptr + first_out, out_half_stride,
+            frame, frame, first_frame + frame < num_frames, column, num_channels, True, OUT_HALVES,
         )  # fmt: skip
 
 
-def fused_unit(frames: Frames, conv: DepthwiseConv, product: Product, memory: Memory, out_parts: int) -> Frames:
-    """A residual unit whose product has two parts; advances the states."""
+def fused_unit(frames: Frames, conv: DepthwiseConv, product: Product, memory: Memory, out_halves: bool) -> Frames:
+    """A residual unit; advances the states."""
     x, residual = frames.snake, frames.total
     batch, num_frames, num_channels = x.shape
-    out = new_frames(batch, num_frames, num_channels, out_parts, x.device)
+    out = new_frames(batch, num_frames, num_channels, out_halves, x.device)
     block_m, block_n, block_k = block_sizes(batch, num_frames, num_channels)
     _unit[(triton.cdiv(num_frames, block_m) + 1, batch)](
         x, *memory, conv.params, product.weight, product.params, residual,
         out.snake if out.total is None else out.total, out.snake,
         num_frames, conv.dilation, memory.past.shape[1], conv.state_offset, out.snake.stride(0),
-        num_channels=num_channels, OUT_PARTS=out_parts, KEPT=KEPT_FRAMES,
+        num_channels=num_channels, OUT_HALVES=out_halves, KEPT=KEPT_FRAMES,
         BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, num_warps=8, num_stages=1, maxnreg=MAX_REGISTERS,
     )  # fmt: skip
     return out

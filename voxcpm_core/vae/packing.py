@@ -27,21 +27,21 @@ def packed_depthwise(conv: CausalConv, snake: Snake | None) -> DepthwiseConv:
     return DepthwiseConv(torch.cat((taps, conv.bias[None], rows)).contiguous(), conv.dilation, conv.past.offset)
 
 
-def packed_pointwise(conv: PointwiseConv, following: Following, parts: int) -> Product:
-    return Product(_halves(conv.weight[:, :, 0].t(), parts), _params(conv.bias, following))
+def packed_pointwise(conv: PointwiseConv, following: Following) -> Product:
+    return Product(_halves(conv.weight[:, :, 0].t()), _params(conv.bias, following))
 
 
-def packed_upsample(conv: CausalUpsample, following: Following, parts: int) -> Product:
+def packed_upsample(conv: CausalUpsample, following: Following) -> Product:
     """Rows: the channels of the frame before, then those of the frame; columns: the output frames, channels inside."""
     now, before = conv.weight.transpose(1, 2).split(conv.stride, dim=1)  # [in, stride, out] each
     weight = torch.cat((before, now)).flatten(1)  # [2 in, stride * out]
-    return Product(_halves(weight, parts), _params(conv.bias, following).repeat(1, conv.stride))
+    return Product(_halves(weight), _params(conv.bias, following).repeat(1, conv.stride))
 
 
-def _halves(weight: Tensor, parts: int) -> Tensor:
-    """fp16 values that sum up to `weight` [K, N]. # [parts, K, N]"""
+def _halves(weight: Tensor) -> Tensor:
+    """fp16 values that sum up to `weight` [K, N]. # [2, K, N]"""
     high = weight.half()
-    return torch.stack((high, (weight - high.float()).half())[:parts]).contiguous()
+    return torch.stack((high, (weight - high.float()).half())).contiguous()
 
 
 def _params(bias: Tensor, following: Following) -> Tensor:

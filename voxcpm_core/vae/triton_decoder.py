@@ -17,7 +17,6 @@ from voxcpm_core.kernels.triton_vae_unit import fused_unit
 from voxcpm_core.vae.decoder import DecoderBlock, VaeDecoder
 from voxcpm_core.vae.packing import Following, packed_depthwise, packed_pointwise, packed_upsample
 
-WIDE_CHANNELS = 256  # wider blocks have nearly all weights and 2/5 of the operations, and lose least in fp16
 FUSED_CHANNELS = 128  # most channels of a unit that is one kernel
 
 
@@ -28,11 +27,11 @@ class Unit(NamedTuple):
     product: Product
     is_fused: bool
 
-    def run(self, frames: Frames, memory: Memory, out_parts: int) -> Frames:
+    def run(self, frames: Frames, memory: Memory, out_halves: bool) -> Frames:
         if self.is_fused:
-            return fused_unit(frames, self.conv, self.product, memory, out_parts)
-        rows = depthwise(frames.snake, self.conv, memory, self.product.parts)
-        return pointwise(rows, self.product, frames.total, out_parts)
+            return fused_unit(frames, self.conv, self.product, memory, out_halves)
+        rows = depthwise(frames.snake, self.conv, memory)
+        return pointwise(rows, self.product, frames.total, out_halves)
 
 
 class Level(NamedTuple):
@@ -47,12 +46,10 @@ class Level(NamedTuple):
 class TritonVaeDecoder:
     """A StreamDecoder; its state rows are laid out otherwise than those of `VaeDecoder`."""
 
-    def __init__(self, decoder: VaeDecoder, wide_parts: int = 2, fused_channels: int = FUSED_CHANNELS) -> None:
+    def __init__(self, decoder: VaeDecoder, fused_channels: int = FUSED_CHANNELS) -> None:
         """Takes its weights from `decoder`; raises ValueError if that is not depthwise.
 
-        `wide_parts`: how many fp16 halves the factors of products to more than WIDE_CHANNELS channels have: 2 is as
-        exact as fp32, which all others are, and 1 is fp16. Sums are fp32. `fused_channels`: up to how many channels a
-        residual unit is one kernel.
+        `fused_channels`: up to how many channels a residual unit is one kernel.
         """
         if not decoder.config.depthwise:
             raise ValueError("only depthwise decoders have kernels")
@@ -62,9 +59,9 @@ class TritonVaeDecoder:
         # Whatever a block begins with is done by the product before it.
         followings = [*(Following(block.snake, block.condition) for block in blocks), Following(decoder.snake)]
         self._first = packed_depthwise(decoder.first, None)
-        self._head = packed_pointwise(decoder.head, followings[0], _parts(decoder.config.decoder_dim, wide_parts))
+        self._head = packed_pointwise(decoder.head, followings[0])
         self._levels = [
-            _level(block, following, wide_parts, fused_channels)
+            _level(block, following, fused_channels)
             for block, following in zip(blocks, followings[1:], strict=True)
         ]
         last = decoder.last
@@ -78,31 +75,25 @@ class TritonVaeDecoder:
         """As StreamDecoder has it."""
         memory = Memory(states.index_select(0, slots), states, slots)
         x = latents.transpose(1, 2).contiguous()  # [B, T, latent_dim]
-        rows = depthwise(x, self._first, memory, self._head.parts)
-        out_parts = [level.product.parts for level in self._levels] + [0]
-        frames = pointwise(rows, self._head, None, out_parts[0])
-        for level, end_parts in zip(self._levels, out_parts[1:], strict=True):
+        rows = depthwise(x, self._first, memory)
+        frames = pointwise(rows, self._head, None, out_halves=True)
+        for level in self._levels:
             frames = upsample(frames.snake, level.product, level.num_channels, memory, level.state_offset)
             *inner, end = level.units
             for unit in inner:
-                frames = unit.run(frames, memory, out_parts=0)
-            frames = end.run(frames, memory, end_parts)
+                frames = unit.run(frames, memory, out_halves=False)
+            frames = end.run(frames, memory, out_halves=level is not self._levels[-1])
         return last_conv(frames.snake, self._last, memory)
 
 
-def _parts(num_channels: int, wide_parts: int) -> int:
-    return wide_parts if num_channels > WIDE_CHANNELS else 2
-
-
-def _level(block: DecoderBlock, following: Following, wide_parts: int, fused_channels: int) -> Level:
+def _level(block: DecoderBlock, following: Following, fused_channels: int) -> Level:
     """`following`: what is done to the block's result."""
     num_channels = block.upsample.bias.numel()
-    parts = _parts(num_channels, wide_parts)
-    is_fused = num_channels <= min(fused_channels, WIDE_CHANNELS)
+    is_fused = num_channels <= fused_channels
     inner = [Following(unit.snake_in) for unit in block.units]
     units = tuple(
-        Unit(packed_depthwise(unit.dilated, unit.snake_out), packed_pointwise(unit.pointwise, then, parts), is_fused)
+        Unit(packed_depthwise(unit.dilated, unit.snake_out), packed_pointwise(unit.pointwise, then), is_fused)
         for unit, then in zip(block.units, [*inner[1:], following], strict=True)
     )
-    product = packed_upsample(block.upsample, inner[0], parts)
+    product = packed_upsample(block.upsample, inner[0])
     return Level(product, num_channels, block.upsample.past.offset, units)
