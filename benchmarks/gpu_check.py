@@ -116,16 +116,21 @@ def check_laws(report: Report, generation: str, root: Path) -> None:
     replayed = run_all(graphs, requests, together=True)
     report.check(f"{name} graphs against eager", largest_difference(replayed, crowded), 1e-4)
     check_joins(report.check, name, folder, reference=generation == "2")
-    bf16 = dataclasses.replace(SMALL, dtype="bfloat16", cuda_graphs="off")
-    left, right = (run_all(Harness(folder, bf16, device=device), requests, together=True) for device in (CUDA, CPU))
-    name = f"VoxCPM{generation} tiny bf16, first patches, 1 - cosine to the CPU"
-    report.check(name, 1 - first_cosine(left, right), 1e-2)
+    # Two devices round differently, and random weights amplify it; but neither may be much farther from fp32.
+    for cuda_graphs in ("off", "on"):
+        bf16 = dataclasses.replace(SMALL, dtype="bfloat16", cuda_graphs=cuda_graphs)
+        dev, host = (
+            first_distance(run_all(Harness(folder, bf16, device=device), requests, together=True), on_cpu)
+            for device in (CUDA, CPU)
+        )
+        name = f"VoxCPM{generation} tiny bf16, graphs {cuda_graphs}, first patches, distance to fp32 by the CPU's"
+        report.check(f"{name} ({host:.1e})", dev / host, 2.0)
 
 
-def first_cosine(left: list[Received], right: list[Received]) -> float:
-    """The smallest cosine between the first patches of two runs of the same requests."""
+def first_distance(left: list[Received], right: list[Received]) -> float:
+    """1 - cosine between the first patches of two runs of the same requests, mean."""
     pairs = [(a.latents[0].ravel(), b.latents[0].ravel()) for a, b in zip(left, right, strict=True)]
-    return min(float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b))) for a, b in pairs if np.any(b))
+    return statistics.mean(1 - float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b))) for a, b in pairs if np.any(b))
 
 
 def check_release(report: Report, generation: str, root: Path) -> None:
