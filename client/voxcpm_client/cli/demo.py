@@ -15,8 +15,8 @@ from voxcpm_client.cli.serve import DEMO_NOTE
 from voxcpm_client.client import Client
 from voxcpm_client.server import TritonServer, find_repository
 
-_SENTENCE = "Streaming speech from a Triton server, one patch at a time."
-_SEED = 7
+_SENTENCE = "The train leaves at seven in the morning."
+_SEED = 1
 
 
 def demo(
