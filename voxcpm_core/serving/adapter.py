@@ -14,6 +14,7 @@ from voxcpm_core.metrics.instance import Metrics, NoMetrics
 from voxcpm_core.prepare import count_target_tokens, prepare
 from voxcpm_core.serving.attempts import attempts
 from voxcpm_core.serving.channel import Channel
+from voxcpm_core.serving.drain import Drain
 from voxcpm_core.serving.gate import Gate, Place
 from voxcpm_core.serving.inputs import ParsedRequest, parse_request
 from voxcpm_core.serving.intake import Intake, most_positions
@@ -45,6 +46,7 @@ class Adapter:
         config = engine.config
         self._gate = Gate(config.max_running, config.max_waiting, engine.stats().pages_total, config.page_size)
         self._intake = Intake(engine.model, config)
+        self.drain = Drain(self._refuse_all, self._dismiss_all)
         self._pool = SenderPool()
         self._poller = CancelPoller()
 
@@ -87,12 +89,21 @@ class Adapter:
 
     def close(self) -> None:
         """Refuse what waits at the gate, end the streams with an error, and stop all threads."""
+        self.drain.close()
         self._gate.close(shutting_down())
         self._intake.close()
         self._engine.close()
         if not self._pool.close():
             self._logger.log_warn("some responses could not be sent before the model was closed")
         self._poller.close()
+
+    def _refuse_all(self, error: RequestError) -> None:
+        self._metrics.drains()
+        self._gate.close(error)
+
+    def _dismiss_all(self, error: RequestError) -> None:
+        self.roster.dismiss_all(error)
+        self.look_for_departures()
 
     def _accept(self, request: Any, channel: Channel) -> None:
         parameters = utf8_or_none(request.parameters)

@@ -33,7 +33,7 @@ class Channel:
         self._closed = False
         self._received_s = time.monotonic()
         self._deadline_ms: int | None = None
-        self._was_cancelled = False
+        self._dismissal: RequestError | None = None
 
     @property
     def closed(self) -> bool:
@@ -48,18 +48,18 @@ class Channel:
         """The request must end so long after it was received."""
         self._deadline_ms = deadline_ms
 
-    def cancel(self) -> None:
-        """Somebody else than its caller wants the request to end; `departure` says so."""
-        self._was_cancelled = True
+    def dismiss(self, error: RequestError) -> None:
+        """Somebody else than its caller wants the request to end with `error`; `departure` gives it."""
+        self._dismissal = error
 
     def departure(self) -> RequestError | None:
-        """Why the request is to end now, its deadline or a caller who has gone; None while it is to go on."""
+        """Why the request is to end now: its deadline, a dismissal or a caller who has gone; None while it goes on."""
         if self._closed:
             return None
         if self._deadline_ms is not None and time.monotonic() >= self._received_s + self._deadline_ms / 1000:
             return RequestError(ErrorCode.DEADLINE_EXCEEDED, f"not finished within deadline_ms, {self._deadline_ms}")
-        if self._was_cancelled:
-            return RequestError(ErrorCode.CANCELLED, "cancelled by its id")
+        if self._dismissal is not None:
+            return self._dismissal
         if self.is_cancelled():
             return RequestError(ErrorCode.CANCELLED, "cancelled by the caller")
         return None

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.serving.channel import Channel
 from voxcpm_core.serving.gate import Place
 
@@ -50,5 +51,17 @@ class Roster:
         with self._lock:
             found = [each for each in self._places if each.request_id == request_id and not each.closed]
         for channel in found:
-            channel.cancel()
+            channel.dismiss(RequestError(ErrorCode.CANCELLED, "cancelled by its id"))
         return len(found)
+
+    def dismiss_all(self, error: RequestError) -> None:
+        """End all requests with `error`."""
+        with self._lock:
+            found = [each for each in self._places if not each.closed]
+        for channel in found:
+            channel.dismiss(RequestError(error.code, str(error)))  # each is raised by itself
+
+    @property
+    def num_open(self) -> int:
+        with self._lock:
+            return sum(not each.closed for each in self._places)
