@@ -246,7 +246,7 @@ def test_what_cannot_be_encoded(settled: Settled, inputs: dict[str, np.ndarray],
 
 
 def test_the_light_models_need_no_torch_and_name_a_bad_setting(fleet: Fleet):
-    program = "import sys, voxcpm_core.control.models; assert 'torch' not in sys.modules"
+    program = "import sys, voxcpm_core.control.models, voxcpm_core.control.blocking; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
     with pytest.raises(ConfigError, match="unknown parameter 'tokens'"):
         Light(start_control, {}, {"tokens": "x"})

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import tritonclient.grpc as grpcclient
@@ -74,33 +73,30 @@ def pre_stop(server: TritonServer, deadline_ms: int) -> list[str]:
     return [*shell, " ".join([here, *otherwise])]
 
 
-def test_the_pre_stop_hook_drains_and_the_server_ends_at_once(server: TritonServer, tmp_path: Path):
+def test_the_pre_stop_hook_drains_and_the_server_ends_at_once(server: TritonServer):
     """Last in this file: nobody can use the server any more."""
     finishing = GrpcStream(server, {**LONG, "max_length": 40})
     cut = GrpcStream(server, {**LONG, "max_length": 3000}, "cut")
     assert finishing.next_chunk()
     assert cut.next_chunk()
-    with Client(url=server.grpc_url, token="wrong", timeout_s=60, retries=0) as client:
-        with pytest.raises(errors.Forbidden):
-            client.drain()
-        environment = {**os.environ, "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
-        command, pipe = pre_stop(server, 3000), subprocess.PIPE
-        with subprocess.Popen(command, env=environment, stdout=pipe, cwd=manifests.ROOT) as hook:
-            assert hook.stdout is not None
-            assert hook.stdout.readline() == b"open: 2\n"
-            assert (client.status()["draining"], client.status()["ready"]) == (True, False)
-            assert call(server, max_length=1).code == "DRAINING"
-            status, answer = generate(server, {"target_text": "Hello", "stream": False, "encoding": "base64"})
-            assert (status, "[DRAINING]" in answer["error"]) == (400, True)
-            with pytest.raises(errors.Draining) as refused:
-                client.encode(clip())
-            assert refused.value.retry_after_ms == 1000
-            finishing.finish()
-            assert finishing.errors == []
-            cut.finish()
-            assert hook.stdout.read().endswith(b"open: 0\n")
-        assert hook.returncode == 0
-    assert "[DRAINING] request cut: not finished within the 3000 ms" in cut.errors[0]
+    with pytest.raises(errors.Forbidden):
+        Client(url=server.grpc_url, token="wrong").drain()
+    with Client(url=server.grpc_url, token=ADMIN_TOKEN, timeout_s=60, retries=0) as client:
+        assert client.drain() == 2
+        assert (client.status()["draining"], client.status()["ready"]) == (True, False)
+        assert call(server, max_length=1).code == "DRAINING"
+        status, answer = generate(server, {"target_text": "Hello", "stream": False, "encoding": "base64"})
+        assert (status, "[DRAINING]" in answer["error"]) == (400, True)
+        with pytest.raises(errors.Draining) as refused:
+            client.encode(clip())
+        assert refused.value.retry_after_ms == 1000
+    finishing.finish()
+    assert finishing.errors == []
+    environment = {**os.environ, "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
+    told = subprocess.check_output(pre_stop(server, 300), env=environment, cwd=manifests.ROOT)
+    assert told == b"open: 1\nopen: 0\n"
+    cut.finish()
+    assert "[DRAINING] request cut: not finished within the 300 ms" in cut.errors[0]
     start_s = time.monotonic()
     os.kill(server.pid, signal.SIGTERM)
     while server.exit_code() is None:

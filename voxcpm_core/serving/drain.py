@@ -42,6 +42,11 @@ class Drain:
         if self.has_begun:
             raise draining("the server takes no more requests")
 
+    def refuse(self, error: RequestError) -> None:
+        """Take no more requests, for another reason; a deadline that was set holds."""
+        self.has_begun = True
+        self._refuse(error)
+
     def close(self) -> None:
         with self._lock:
             self._is_closed = True

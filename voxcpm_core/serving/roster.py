@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.serving.channel import Channel
@@ -18,17 +16,15 @@ class Roster:
         self._lock = threading.Lock()
         self._places: dict[Channel, Place | None] = {}  # None: it is read, or stands at the gate
 
-    @contextmanager
-    def arrival(self, channel: Channel) -> Iterator[None]:
-        """A request that has come; whoever is not `placed` when the context ends has been refused."""
+    def arrived(self, channel: Channel) -> None:
+        """A request that has come; tell it `placed`, or `forget` it when it has been answered."""
         with self._lock:
             self._places[channel] = None
-        try:
-            yield
-        finally:
-            with self._lock:
-                if self._places.get(channel) is None:
-                    self._places.pop(channel, None)
+
+    def forget(self, channel: Channel) -> None:
+        """It has been answered."""
+        with self._lock:
+            self._places.pop(channel, None)
 
     def placed(self, channel: Channel, place: Place) -> None:
         """It has passed the gate."""
