@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.server_process import ADMIN_TOKEN, DOUBLE_REPOSITORY, make_server, require_installation
+from tests.server_process import ADMIN_TOKEN, DOUBLE_REPOSITORY, MAX_BLOCKING, make_server, require_installation
 from voxcpm_client.server import TritonServer, find_repository
 
 if not torch.cuda.is_available():
@@ -26,6 +26,7 @@ def triton_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonSe
     require_installation(dict(os.environ))
     folder = tmp_path_factory.mktemp("triton")
     settings = {"VOXCPM_VOICES": str(folder / "voices"), "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
+    settings["VOXCPM_MAX_BLOCKING"] = str(MAX_BLOCKING)
     with make_server(folder / "tritonserver.log", repository=find_repository(), **settings) as server:
         yield server
 

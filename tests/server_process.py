@@ -20,6 +20,7 @@ atexit.register(shutil.rmtree, ENGINE_REPOSITORY, ignore_errors=True)
 
 DOUBLE_REPOSITORY = Path(__file__).parent / "fixtures" / "double_repository"
 ADMIN_TOKEN = "the-token-of-the-tests"
+MAX_BLOCKING = 16
 SETTINGS = {"VOXCPM_MODEL": NOISE, "VOXCPM_DEVICE": "cpu"}
 
 

@@ -18,6 +18,7 @@ class ErrorCode(str, Enum):
     ALREADY_EXISTS = "ALREADY_EXISTS"
     FORBIDDEN = "FORBIDDEN"
     OVERLOADED = "OVERLOADED"
+    DRAINING = "DRAINING"
     NOT_READY = "NOT_READY"
     CANCELLED = "CANCELLED"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
@@ -40,6 +41,7 @@ _TRITON_CODES = {
     ErrorCode.ALREADY_EXISTS: "ALREADY_EXISTS",
     ErrorCode.FORBIDDEN: "INVALID_ARG",
     ErrorCode.OVERLOADED: "UNAVAILABLE",
+    ErrorCode.DRAINING: "UNAVAILABLE",
     ErrorCode.NOT_READY: "UNAVAILABLE",
     ErrorCode.CANCELLED: "CANCELLED",
     ErrorCode.DEADLINE_EXCEEDED: "CANCELLED",
@@ -72,9 +74,17 @@ def invalid_parameter(message: str) -> RequestError:
     return RequestError(ErrorCode.INVALID_PARAMETER, message)
 
 
-def not_ready(reason: str, retry_ms: int = 1000) -> RequestError:
+RETRY_MS = 1000
+
+
+def not_ready(reason: str, retry_ms: int = RETRY_MS) -> RequestError:
     """The error of a request that comes while nothing can be generated; ends with when to try again."""
     return RequestError(ErrorCode.NOT_READY, f"{reason}, retry after {retry_ms} ms")
+
+
+def draining(reason: str) -> RequestError:
+    """The error of a request that a server leaves to others since it is to end; ends with when to try again."""
+    return RequestError(ErrorCode.DRAINING, f"{reason}, retry after {RETRY_MS} ms")
 
 
 def shutting_down() -> RequestError:

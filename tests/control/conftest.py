@@ -16,6 +16,7 @@ from tests.serving.fake_triton import FakeBackend, FakeRequest, FakeSender, Trit
 from tests.serving.loaded import Loaded
 from tests.serving.served import GENEROUS_S, MODEL
 from voxcpm_core.checkpoint.tiny_tokenizer import write_tokenizer
+from voxcpm_core.control.blocking import Blocking, start_blocking
 from voxcpm_core.control.models import start_control, start_encode
 from voxcpm_core.control.unary import UnaryModel
 from voxcpm_core.local.status import InstanceName
@@ -30,7 +31,7 @@ class Light:
     def __init__(self, start: Any, environ: dict[str, str], parameters: dict[str, str]) -> None:
         self.backend = FakeBackend()
         config = {"parameters": {name: {"string_value": value} for name, value in parameters.items()}}
-        self.model: UnaryModel = start({"model_config": json.dumps(config)}, self.backend, environ)
+        self.model: UnaryModel | Blocking = start({"model_config": json.dumps(config)}, self.backend, environ)
 
     def run(self, inputs: dict[str, np.ndarray], **fields: Any) -> FakeSender:
         request = FakeRequest(inputs, sender=FakeSender(is_unary=True), **fields)
@@ -73,6 +74,9 @@ class Fleet:
 
     def encode(self) -> Light:
         return self._light(Light(start_encode, {}, {}))
+
+    def blocking(self, **environ: str) -> Light:
+        return self._light(Light(start_blocking, environ, {}))
 
     def _light(self, light: Light) -> Light:
         self._stack.callback(light.model.close)

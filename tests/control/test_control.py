@@ -88,7 +88,30 @@ def test_queue_and_cancel_reach_every_instance_while_it_is_full(fleet: Fleet):
     assert control.ask("cancel", request_id="waits")["cancelled"] == 0
 
 
-CHANGING = ("queue", "add_voice", "remove_voice")
+def test_drain_reaches_every_instance_of_its_model_and_no_other(fleet: Fleet):
+    own = [fleet.load(instance=f"i{index}", step_s=0.01) for index in range(2)]
+    other = fleet.load(name="other", instance="other_0")
+    control, encode = fleet.control(), fleet.encode()
+    running = speech("runs", patches=4000, length_cap=np.array([False]))
+    own[0].instance.execute([running])
+    answer = control.ask("drain", token=TOKEN, model="voxcpm", deadline_ms=60_000)
+    assert (answer["open"], len(answer["instances"])) == (1, 2)
+    status = control.ask("status", model="voxcpm")
+    assert (status["draining"], status["ready"], status["open"], status["running"]) == (True, False, 1, 1)
+    for each in own:
+        assert "[DRAINING]" in each.say().errors[0].message
+    assert other.say().errors == []
+    assert control.ask("status", model="other")["ready"]
+    refused = encode.run({"audio": text(wav_bytes()), "model": text("voxcpm")}).errors[0]
+    assert (refused.code, refused.message[:10]) == ("UNAVAILABLE", "[DRAINING]")
+    assert refused.message.endswith("retry after 1000 ms")
+    assert control.code_of("add_voice", token=TOKEN, model="voxcpm", reference_audio_base64=WAV) == "DRAINING"
+    assert control.ask("drain", token=TOKEN, model="voxcpm", deadline_ms=0)["open"] <= 1
+    assert running.sender.final.wait(GENEROUS_S)
+    assert "[DRAINING] request runs: not finished" in running.sender.errors[0].message
+
+
+CHANGING = ("queue", "add_voice", "remove_voice", "drain")
 
 
 def test_changing_operations_need_the_token(fleet: Fleet):
@@ -127,11 +150,14 @@ def test_the_token_may_stand_in_the_configuration_and_is_never_shown(fleet: Flee
         (b"[]", "expected a JSON object"),
         (b"\xff", "expected a JSON object"),
         (b"[" * 100_000, "expected a JSON object"),
-        (b"{}", "op: expected one of add_voice, cancel, info, queue, remove_voice, status, voices, got None"),
+        (b"{}", "op: expected one of add_voice, cancel, drain, info, queue, remove_voice, status, voices, got None"),
         (b'{"op": "drian"}', "got 'drian'"),
         (b'{"op": ["status"]}', "got ['status']"),
         (b'{"op": "status", "modle": "x"}', "status: unknown field 'modle'"),
         (b'{"op": "status", "model": 5}', "model: expected a text"),
+        (b'{"op": "drain", "token": "s3cret-token", "deadline_ms": "5"}', "deadline_ms: expected an integer, got '5'"),
+        (b'{"op": "drain", "token": "s3cret-token", "deadline_ms": true}', "expected an integer, got True"),
+        (b'{"op": "drain", "token": "s3cret-token", "deadline_ms": -1}', "an integer from 0 to 2147483647, got -1"),
         (b'{"op": "cancel"}', "request_id: expected a text, got None"),
         (b'{"op": "cancel", "request_id": 5}', "request_id: expected a text"),
         (b'{"op": "cancel", "request_id": "%s"}' % (b"x" * 200_000), "at most 100000 characters"),
@@ -220,7 +246,7 @@ def test_what_cannot_be_encoded(settled: Settled, inputs: dict[str, np.ndarray],
 
 
 def test_the_light_models_need_no_torch_and_name_a_bad_setting(fleet: Fleet):
-    program = "import sys, voxcpm_core.control.models; assert 'torch' not in sys.modules"
+    program = "import sys, voxcpm_core.control.models, voxcpm_core.control.blocking; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
     with pytest.raises(ConfigError, match="unknown parameter 'tokens'"):
         Light(start_control, {}, {"tokens": "x"})

@@ -13,6 +13,7 @@ import pytest
 from tests.deploy import manifests
 from tests.deploy.manifests import DEPLOY, ROOT
 from voxcpm_core.config import EngineConfig
+from voxcpm_core.control.settings import ControlConfig
 from voxcpm_core.metrics import catalog
 
 OLDEST, NEWEST = "1.27", "1.35"
@@ -27,7 +28,7 @@ def argument(name: str) -> str:
 
 
 def setting_names() -> set[str]:
-    return {f"VOXCPM_{field.name.upper()}" for field in fields(EngineConfig)}
+    return {f"VOXCPM_{field.name.upper()}" for kind in (EngineConfig, ControlConfig) for field in fields(kind)}
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -128,8 +129,12 @@ def test_probes_ask_whether_the_model_is_ready():
 
 
 def test_a_pod_has_the_time_to_end_its_streams():
-    command = manifests.container()["lifecycle"]["preStop"]["exec"]["command"]
-    needed_s = int(command[1]) + int(argument("--exit-timeout-secs"))
+    line = manifests.container()["lifecycle"]["preStop"]["exec"]["command"][-1]
+    found = re.fullmatch(r"sleep (\d+); voxcpm-triton drain --deadline-ms (\d+)000 \|\| sleep (\d+)", line)
+    assert found is not None
+    pause_s, drain_s, otherwise_s = map(int, found.groups())
+    assert drain_s == otherwise_s
+    needed_s = pause_s + drain_s + int(argument("--exit-timeout-secs"))
     assert needed_s < manifests.pod()["terminationGracePeriodSeconds"]
 
 

@@ -146,6 +146,24 @@ def test_the_gate_holds_a_door_and_lets_in_in_order(load: Load):
         thread.join()
 
 
+def test_an_engine_that_drains_says_so_through_the_doors(load: Load):
+    loaded = load(step_s=0.001, max_running=1, max_waiting=1)
+    finishing, waiting, at_gate, late = speech("finishing", 200), endless("waiting"), speech("gate"), speech("late")
+    loaded.doors[0].execute([finishing, waiting])
+    blocked = threading.Thread(target=loaded.doors[1].execute, args=[[at_gate]])
+    blocked.start()
+    wait_until(lambda: loaded.host._adapter.roster.num_open == 3)
+    loaded.host._adapter.drain.begin(None)
+    loaded.doors[2].execute([late])
+    blocked.join(GENEROUS_S)
+    for request in (at_gate, late):
+        (error,) = finished(request).errors
+        assert (error.code, error.message.split()[0]) == ("UNAVAILABLE", "[DRAINING]")
+    assert finished(finishing).errors == []
+    loaded.host._adapter.drain.begin(0)
+    assert "[DRAINING]" in finished(waiting).errors[0].message
+
+
 def test_a_door_that_ends_takes_its_callers_along_and_no_others(load: Load):
     loaded = load(step_s=0.001)
     mine, others = endless("mine"), endless("others")

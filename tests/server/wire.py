@@ -61,7 +61,7 @@ class GrpcCall:
         self._client.start_stream(lambda result, error: self._events.put((result, error)))
         self._client.async_stream_infer(
             model,
-            [_infer_input(name, value) for name, value in inputs.items()],
+            [infer_input(name, value) for name, value in inputs.items()],
             outputs=[grpcclient.InferRequestedOutput(name) for name in outputs] or None,
             request_id=request_id,
             enable_empty_final_response=True,
@@ -136,7 +136,7 @@ def infer_values(name: str, value: Any) -> tuple[str, np.ndarray]:
     return TRITON_TYPES[kind], np.atleast_1d(np.asarray(value, dtype=kind))
 
 
-def _infer_input(name: str, value: Any) -> grpcclient.InferInput:
+def infer_input(name: str, value: Any) -> grpcclient.InferInput:
     triton_type, values = infer_values(name, value)
     tensor = grpcclient.InferInput(name, list(values.shape), triton_type)
     tensor.set_data_from_numpy(values)

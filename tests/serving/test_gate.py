@@ -19,6 +19,12 @@ def stays() -> None:
     """The `departure` of a caller who stays."""
 
 
+def enter(gate: Gate, num_positions: int, departure: Callable[[], RequestError | None] = stays) -> Place:
+    place = gate.line_up(num_positions)
+    place.enter(departure)
+    return place
+
+
 class Entering:
     """A thread at the gate."""
 
@@ -32,7 +38,7 @@ class Entering:
 
     def _run(self, gate: Gate, num_positions: int, departure: Callable[[], RequestError | None]) -> None:
         try:
-            self.place = gate.enter(num_positions, departure)
+            self.place = enter(gate, num_positions, departure)
         except RequestError as error:
             self.error = error
 
@@ -47,10 +53,10 @@ def gate_with(max_running: int = 2, max_waiting: int = 1, num_pages: int = 100) 
 
 def test_slots_and_waiting_places_are_let_through_and_no_more():
     gate = gate_with()
-    places = [gate.enter(1, stays) for _ in range(2)]
+    places = [enter(gate, 1) for _ in range(2)]
     for place in places:
         place.admit()
-    waiting = gate.enter(1, stays)
+    waiting = enter(gate, 1)
     late = Entering(gate)
     assert not late.is_through(0.05)
     places[0].leave()
@@ -63,14 +69,14 @@ def test_slots_and_waiting_places_are_let_through_and_no_more():
 def test_a_burst_that_can_run_at_once_does_not_wait_for_admission():
     gate = gate_with(max_running=8, max_waiting=1)
     for _ in range(8):
-        gate.enter(1, stays)
+        enter(gate, 1)
     assert not Entering(gate).is_through(0.05)
 
 
 def test_admission_makes_room():
     gate = gate_with(max_running=1, max_waiting=1)
-    gate.enter(1, stays).admit()
-    waiting = gate.enter(1, stays)
+    enter(gate, 1).admit()
+    waiting = enter(gate, 1)
     late = Entering(gate)
     assert not late.is_through(0.05)
     waiting.admit()
@@ -79,20 +85,20 @@ def test_admission_makes_room():
 
 def test_pages_count_as_slots_do():
     gate = gate_with(max_running=8, max_waiting=1, num_pages=4)
-    gate.enter(33, stays).admit()  # 3 pages
-    gate.enter(16, stays)  # the fourth
+    enter(gate, 33).admit()  # 3 pages
+    enter(gate, 16)  # the fourth
     assert not Entering(gate, num_positions=1).is_through(0.05)
 
 
 def test_a_request_larger_than_what_is_free_may_wait_inside():
     gate = gate_with(max_running=8, max_waiting=1, num_pages=4)
-    gate.enter(64, stays).admit()
+    enter(gate, 64).admit()
     assert Entering(gate, num_positions=64).is_through()
 
 
 def test_a_place_that_shrinks_makes_room_and_never_grows():
     gate = gate_with(max_running=8, max_waiting=1, num_pages=4)
-    place = gate.enter(64, stays)
+    place = enter(gate, 64)
     late = Entering(gate, num_positions=48)
     assert not late.is_through(0.05)
     place.shrink(16)
@@ -103,7 +109,7 @@ def test_a_place_that_shrinks_makes_room_and_never_grows():
 
 def test_a_further_attempt_waits_inside_as_others_do():
     gate = gate_with(max_running=1, max_waiting=1)
-    place = gate.enter(1, stays)
+    place = enter(gate, 1)
     place.admit()
     place.wait_again()
     late = Entering(gate)
@@ -114,7 +120,7 @@ def test_a_further_attempt_waits_inside_as_others_do():
 
 def test_leaving_twice_is_leaving_once():
     gate = gate_with(max_running=1, max_waiting=1)
-    place = gate.enter(1, stays)
+    place = enter(gate, 1)
     place.leave()
     place.leave()
     place.admit()
@@ -125,7 +131,7 @@ def test_leaving_twice_is_leaving_once():
 
 def test_a_blocked_request_notices_its_cancel():
     gate = gate_with(max_running=1, max_waiting=1)
-    gate.enter(1, stays)
+    enter(gate, 1)
     gone = threading.Event()
     blocked = Entering(gate, departure=lambda: GONE if gone.is_set() else None)
     assert not blocked.is_through(2 * CANCEL_POLL_S)
@@ -137,7 +143,7 @@ def test_a_blocked_request_notices_its_cancel():
 
 def test_a_slow_cancel_question_does_not_hold_up_the_engine():
     gate = gate_with(max_running=1, max_waiting=1)
-    place = gate.enter(1, stays)
+    place = enter(gate, 1)
     asked, answer = threading.Event(), threading.Event()
 
     def departure() -> RequestError | None:
@@ -154,13 +160,27 @@ def test_a_slow_cancel_question_does_not_hold_up_the_engine():
     assert blocked.error is None
 
 
+def test_the_line_is_that_of_lining_up_and_who_leaves_it_holds_up_nobody():
+    gate = gate_with()
+    places = [gate.line_up(1) for _ in range(3)]
+    second = threading.Thread(target=places[1].enter, args=[stays], daemon=True)
+    second.start()
+    second.join(0.05)
+    assert second.is_alive(), "the first is still to come"
+    places[0].leave()
+    second.join(GENEROUS_S)
+    assert not second.is_alive()
+    places[2].enter(stays)
+    assert gate.num_inside == 2
+
+
 def test_close_answers_everyone_at_once():
     gate = gate_with(max_running=1, max_waiting=1)
-    gate.enter(1, stays)
+    enter(gate, 1)
     blocked = [Entering(gate) for _ in range(3)]
     assert not blocked[0].is_through(0.05)
     gate.close(RequestError(ErrorCode.NOT_READY, "closing"))
     assert all(each.is_through() for each in blocked)
     assert {each.error.code for each in blocked} == {ErrorCode.NOT_READY}
     with pytest.raises(RequestError, match="closing"):
-        gate.enter(1, stays)
+        enter(gate, 1)

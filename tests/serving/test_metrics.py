@@ -105,6 +105,20 @@ def test_levels_and_labels_while_it_runs(load: Callable[..., Loaded]):
     one.wait_for(5, "voxcpm_requests_cancelled_total")
 
 
+def test_draining_shows_in_levels_and_codes(load: Callable[..., Loaded]):
+    one = load()
+    one.wait_for(0, "voxcpm_draining")
+    running, late = endless("running"), endless("late")
+    one.instance.execute([running])
+    one.wait_for(1, "voxcpm_running_requests")
+    one.instance._adapter.drain.begin(0)
+    one.run(late)
+    one.wait_for(1, "voxcpm_draining")
+    one.wait_for(0, "voxcpm_ready")
+    one.wait_for(1, "voxcpm_requests_failed_total", code="DRAINING")
+    one.wait_for(1, "voxcpm_requests_rejected_total", code="DRAINING")
+
+
 def test_times_are_those_of_the_chunks(load: Callable[..., Loaded]):
     one = load()
     start_s = time.monotonic()

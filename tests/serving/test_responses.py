@@ -58,7 +58,7 @@ def test_every_code_has_its_triton_code():
         **dict.fromkeys([*invalid, "CONFLICTING_INPUTS", "TOO_LARGE", "FORBIDDEN"], "INVALID_ARG"),
         "UNKNOWN_VOICE": "NOT_FOUND",
         "ALREADY_EXISTS": "ALREADY_EXISTS",
-        **dict.fromkeys(("OVERLOADED", "NOT_READY"), "UNAVAILABLE"),
+        **dict.fromkeys(("OVERLOADED", "DRAINING", "NOT_READY"), "UNAVAILABLE"),
         "CANCELLED": "CANCELLED",
         "DEADLINE_EXCEEDED": "CANCELLED",
         "INTERNAL": "INTERNAL",

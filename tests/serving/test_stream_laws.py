@@ -47,8 +47,10 @@ class Scene:
         self.backend = FakeBackend()
         responses = TritonResponses(self.backend)
         self.gate = Gate(1, 1, 100, 16)
+        place = self.gate.line_up(1)
+        place.enter(lambda: None)
         self.stream = OutputStream(
-            Channel(sender, responses, "r1"), self.gate.enter(1, lambda: None),
+            Channel(sender, responses, "r1"), place,
             Output("r1", OutputOptions(stream=stream), MODEL), pool, self.backend.Logger.log_info,
         )
         self.num_cancels = 0

@@ -14,7 +14,7 @@ from voxcpm_core.control.settings import ControlConfig
 from voxcpm_core.errors import ErrorCode, RequestError
 
 Answer = dict[str, Any]
-_SUMS = ("running", "waiting", "max_running", "max_waiting", "pages_used", "pages_total")
+_SUMS = ("open", "running", "waiting", "max_running", "max_waiting", "pages_used", "pages_total")
 _VOICE_PARTS = tuple(f"{role}_{kind}_base64" for role in ("prompt", "reference") for kind in ("audio", "latents"))
 
 
@@ -74,6 +74,11 @@ def _cancel(request: ControlRequest, instances: Sequence[Instance]) -> Answer:
     return {"cancelled": sum(each["cancelled"] for each in answers), "instances": answers}
 
 
+def _drain(request: ControlRequest, instances: Sequence[Instance]) -> Answer:
+    answers = _all(request, instances)
+    return {"open": sum(each["open"] for each in answers), "instances": answers}
+
+
 def _by_one(timeout_s: float) -> Callable[[ControlRequest, Sequence[Instance]], Answer]:
     """An operation on the folder of voices, which the instances of a model share."""
 
@@ -105,4 +110,5 @@ OPERATIONS = {
     "voices": _Operation(_by_one(QUICK_S)),
     "add_voice": _Operation(_by_one(SLOW_S), ("name", "prompt_text", *_VOICE_PARTS), needs_token=True),
     "remove_voice": _Operation(_by_one(QUICK_S), ("name",), needs_token=True),
+    "drain": _Operation(_drain, ("deadline_ms",), needs_token=True),
 }

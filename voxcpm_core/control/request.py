@@ -12,7 +12,7 @@ from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter, shown
 from voxcpm_core.serving.tensors import from_base64
 
 MAX_TEXT_CHARS = 100_000  # of a field; far above what any text may have
-_SUFFIX = "_base64"
+_SUFFIX, _NUMBER_SUFFIX = "_base64", "_ms"
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ControlRequest:
     op: str
     named: Mapping[str, str | None]  # model, version and instance that are meant
     token: str | None
-    fields: Mapping[str, str | bytes]  # of the operation; `x_base64` is `x`, as bytes
+    fields: Mapping[str, str | bytes | int]  # of the operation; `x_base64` is `x`, as bytes, and `x_ms` a number
 
 
 def parse(data: bytes, known: Mapping[str, frozenset[str]]) -> ControlRequest:
@@ -45,7 +45,11 @@ def parse(data: bytes, known: Mapping[str, frozenset[str]]) -> ControlRequest:
     return ControlRequest(op, {name: common[name] for name in IDENTITY}, common["token"], fields)
 
 
-def _field(name: str, value: Any) -> tuple[str, str | bytes]:
+def _field(name: str, value: Any) -> tuple[str, str | bytes | int]:
+    if name.endswith(_NUMBER_SUFFIX):
+        if type(value) is int:
+            return name, value
+        raise invalid_parameter(f"{name}: expected an integer, got {shown(value)}")
     if not name.endswith(_SUFFIX):
         if isinstance(value, str) and len(value) <= MAX_TEXT_CHARS:
             return name, value

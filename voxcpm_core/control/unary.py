@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter
-from voxcpm_core.faults import internal_error
-from voxcpm_core.serving.channel import Channel
+from voxcpm_core.serving.channel import UnaryChannel
 from voxcpm_core.serving.parameters import reject_unknown, utf8_or_none
 from voxcpm_core.serving.responses import NamedTensor, TritonResponses
 from voxcpm_core.serving.tensors import InputTensors
@@ -41,10 +39,10 @@ class UnaryModel:
         """Answer each request, most of them later; never raises and never blocks."""
         for request in requests:
             given_id = utf8_or_none(request.request_id)
-            channel = Channel(
+            channel = UnaryChannel(
                 request.get_response_sender(), self._responses, given_id or f"vx-{secrets.token_hex(8)}"
             )
-            with self._answering(channel):
+            with channel.answering(self._logger.log_error):
                 if given_id is None:
                     raise invalid_parameter("the request id is not valid UTF-8")
                 self._accept(request, channel)
@@ -53,7 +51,7 @@ class UnaryModel:
         """Wait for what is being answered, and end the threads."""
         self._executor.shutdown()
 
-    def _accept(self, request: Any, channel: Channel) -> None:
+    def _accept(self, request: Any, channel: UnaryChannel) -> None:
         parameters = utf8_or_none(request.parameters)
         if parameters is None:
             raise invalid_parameter("a request parameter is not valid UTF-8")
@@ -69,20 +67,10 @@ class UnaryModel:
             self._room.release()
             raise
 
-    def _run(self, work: Work, channel: Channel) -> None:
+    def _run(self, work: Work, channel: UnaryChannel) -> None:
         try:
-            with self._answering(channel):
-                channel.finish_with(work())
+            with channel.answering(self._logger.log_error):
+                channel.send(work())
+                channel.finish()
         finally:
             self._room.release()
-
-    @contextmanager
-    def _answering(self, channel: Channel) -> Iterator[None]:
-        """Within it every exception becomes the answer."""
-        log = self._logger.log_error
-        try:
-            yield
-        except RequestError as error:
-            channel.refuse(error, log)
-        except Exception as error:
-            channel.refuse(internal_error(error, f"request {channel.request_id!r}", log), log)

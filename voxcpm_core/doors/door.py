@@ -14,7 +14,6 @@ from voxcpm_core.doors.messages import Asked
 from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.doors.stream import DoorStream
 from voxcpm_core.errors import ErrorCode, RequestError, not_ready
-from voxcpm_core.faults import internal_error
 from voxcpm_core.local.client import connect_instances
 from voxcpm_core.serving.channel import Channel
 from voxcpm_core.serving.parameters import utf8_or_none
@@ -50,13 +49,8 @@ class Door:
             given_id = utf8_or_none(request.request_id)
             request_id = given_id or f"vx-{secrets.token_hex(8)}"
             channel = Channel(request.get_response_sender(), self._responses, request_id)
-            try:
+            with channel.answering(self._logger.log_error):
                 self._pass_on(request, None if given_id is None else request_id, channel)
-            except RequestError as error:
-                channel.refuse(error, self._logger.log_error)
-            except Exception as error:
-                fault = internal_error(error, f"request {request_id!r}", self._logger.log_error)
-                channel.refuse(fault, self._logger.log_error)
 
     def close(self) -> None:
         """End the connection, with it what still runs, and all threads."""
@@ -71,13 +65,7 @@ class Door:
         self._poller.close()
 
     def _pass_on(self, request: Any, request_id: str | None, channel: Channel) -> None:
-        asked = Asked(
-            number=next(self._numbers),
-            request_id=request_id,
-            parameters=utf8_or_none(request.parameters),
-            inputs=[(tensor.name(), tensor.as_numpy()) for tensor in request.inputs()],
-            output_names=list(request.requested_output_names()),
-        )
+        asked = Asked.of(next(self._numbers), request, request_id)
         link = self._connected()
         stream = DoorStream(asked.number, channel, link, self._pool, self._logger.log_error)
         link.ask(asked, stream)

@@ -1,4 +1,4 @@
-"""The engine instance's side of its doors."""
+"""The engine instance's side of its doors, and of other models whose requests it takes."""
 
 from __future__ import annotations
 
@@ -42,27 +42,65 @@ class Doors:
 
         def serve(connection: socket.socket) -> None:
             try:
-                _Connection(connection, self._adapter).serve()
+                _Connection(connection, self._adapter, self._execute).serve()
             finally:
                 with self._lock:
                     self._claimed.discard(index)
 
         return serve
 
+    def _execute(self, request: RemoteRequest, responses: RemoteResponses) -> None:
+        self._adapter.execute([request], responses)
+
+
+class Guests:
+    """Takes the requests of models that do not block while theirs wait at the gate, in the order in which they come.
+
+    Triton does not count these requests as this model's, so nothing but `finish` waits for them when it is unloaded.
+    """
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._cond = threading.Condition()
+        self._num_open = 0
+
+    def welcome(self, request: Mapping[str, Any]) -> Callable[[socket.socket], None]:
+        """What serves the connection of one such model."""
+        return lambda connection: _Connection(connection, self._adapter, self._execute).serve()
+
+    def finish(self) -> None:
+        """Wait until all have been answered. The adapter must refuse new ones by then."""
+        with self._cond:
+            self._cond.wait_for(lambda: self._num_open == 0)
+
+    def _execute(self, request: RemoteRequest, responses: RemoteResponses) -> None:
+        with self._cond:
+            self._num_open += 1
+        request.when_ended(self._ended)
+        self._adapter.execute_apart(request, responses)
+
+    def _ended(self) -> None:
+        with self._cond:
+            self._num_open -= 1
+            self._cond.notify_all()
+
 
 class _Connection:
-    """One door."""
+    """One door, or another model."""
 
-    def __init__(self, connection: socket.socket, adapter: Adapter) -> None:
+    def __init__(
+        self, connection: socket.socket, adapter: Adapter, execute: Callable[[RemoteRequest, RemoteResponses], None]
+    ) -> None:
         self._wire = Wire(connection)
         self._adapter = adapter
+        self._execute = execute
         self._responses = RemoteResponses()
         self._send_lock = threading.Lock()
         self._requests: dict[int, RemoteRequest] = {}
-        self._executor = ThreadPoolExecutor(1, "voxcpm-door")  # one: a door asks nothing before what it asked is taken
+        self._executor = ThreadPoolExecutor(1, "voxcpm-door")  # one, so that their order is kept
 
     def serve(self) -> None:
-        """Take requests until the door goes; then all its callers have."""
+        """Take requests until the other side goes; then all its callers have."""
         try:
             while True:
                 message = messages.receive(self._wire)
@@ -83,7 +121,7 @@ class _Connection:
         request = self._requests[asked.number] = RemoteRequest(asked, self._deliver)
 
         def execute() -> None:
-            self._adapter.execute([request], self._responses)
+            self._execute(request, self._responses)
             self._send(Taken(asked.number))
 
         self._executor.submit(execute)  # it blocks at the gate

@@ -39,6 +39,12 @@ class Link:
             self._askers[asked.number] = asker
         self._send(asked)
 
+    @property
+    def num_open(self) -> int:
+        """Requests that are not answered."""
+        with self._lock:
+            return len(self._askers)
+
     def leave(self, number: int) -> None:
         """The caller of a request has gone."""
         self._send(Gone(number))

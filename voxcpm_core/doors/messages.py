@@ -6,6 +6,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any
 
+from voxcpm_core.serving.parameters import utf8_or_none
 from voxcpm_core.serving.responses import NamedTensor
 from voxcpm_core.wire import Wire
 
@@ -19,6 +20,17 @@ class Asked:
     parameters: str | None  # likewise
     inputs: list[NamedTensor]
     output_names: list[str]
+
+    @classmethod
+    def of(cls, number: int, request: Any, request_id: str | None) -> Asked:
+        """Of a request of Triton's, whose tensors are copied when this is sent."""
+        return cls(
+            number=number,
+            request_id=request_id,
+            parameters=utf8_or_none(request.parameters),
+            inputs=[(tensor.name(), tensor.as_numpy()) for tensor in request.inputs()],
+            output_names=list(request.requested_output_names()),
+        )
 
 
 @dataclass(frozen=True)

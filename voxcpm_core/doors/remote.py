@@ -49,6 +49,11 @@ class RemoteRequest:
         self._asked = asked
         self._deliver = deliver
         self._is_gone = False
+        self._when_ended: Callable[[], None] = lambda: None
+
+    def when_ended(self, call: Callable[[], None]) -> None:
+        """`call` is called once, with the last answer."""
+        self._when_ended = call
 
     def leave(self) -> None:
         """The caller has gone."""
@@ -74,4 +79,7 @@ class RemoteRequest:
 
     def send(self, response: RemoteResponse | None = None, flags: int = 0) -> None:
         tensors, error = response or RemoteResponse(None, None)
-        self._deliver(Answered(self._asked.number, tensors, error, flags == RemoteResponses.final_flag))
+        is_final = flags == RemoteResponses.final_flag
+        self._deliver(Answered(self._asked.number, tensors, error, is_final))
+        if is_final:
+            self._when_ended()

@@ -15,7 +15,8 @@ from voxcpm_core.local.folder import digest, own_folder
 class LocalClient:
     """A connection to one instance, for one thread. Raises OSError where the instance has ended or is silent."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, name: str) -> None:
+        self.name = name  # of the socket: every load of an instance has another
         self._connection = connection
         self._lines = connection.makefile("rb")
 
@@ -72,7 +73,7 @@ def connect_instances(model: str | None, server_pid: int, timeout_s: float = 5.0
                     connection.close()
                     path.unlink(missing_ok=True)  # its process was killed
                 else:
-                    clients.append(LocalClient(connection))
+                    clients.append(LocalClient(connection, path.name))
     except FileNotFoundError:  # no instance has been started yet
         return []
     return clients

@@ -17,16 +17,20 @@ class InstanceName:
     instance: str
 
 
-def status(name: InstanceName, engine: EngineHandle) -> dict[str, Any]:
-    """The operation `status`: who this is, how full it is, and the worker's own counters."""
+def status(name: InstanceName, engine: EngineHandle, num_open: int, is_draining: bool) -> dict[str, Any]:
+    """The operation `status`: who this is, how full it is, and the worker's own counters.
+
+    `num_open` are the requests that it has received and not ended.
+    """
     stats = engine.stats()
     counters = stats._asdict()
     del counters["collected_ns"], counters["busy_ns"]  # this host's clock, for benchmarks and metrics
     return {
         **asdict(name),
         **counters,
+        "open": num_open,
         "max_waiting": engine.config.max_waiting,
         "utilization_pct": round(100 * stats.running / stats.max_running, 1),
-        "ready": engine.is_ready,
-        "draining": False,
+        "ready": engine.is_ready and not is_draining,
+        "draining": is_draining,
     }

@@ -39,6 +39,7 @@ _ROWS = (1.0, 2.0, 4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 25
 _RATIOS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.0, 4.0)
 
 READY = Metric("voxcpm_ready", Kind.GAUGE, "1 while requests are taken, 0 while the engine's process is started again")
+DRAINING = Metric("voxcpm_draining", Kind.GAUGE, "1 once it drains, and takes no more requests")
 OPEN = Metric("voxcpm_open_requests", Kind.GAUGE, "requests that the model has received and not ended")
 RUNNING = Metric("voxcpm_running_requests", Kind.GAUGE, "requests that hold a slot of the engine")
 WAITING = Metric("voxcpm_waiting_requests", Kind.GAUGE, "requests in the engine's own queue")
@@ -58,7 +59,7 @@ CANCELLED = Metric("voxcpm_requests_cancelled_total", Kind.COUNTER, "requests wh
 FAILED = Metric(
     "voxcpm_requests_failed_total", Kind.COUNTER,
     "requests that ended with INTERNAL or DEADLINE_EXCEEDED, or with any error once they had a slot",
-    "code", tuple(code.value for code in (*FAILURES, ErrorCode.NOT_READY)),
+    "code", tuple(code.value for code in (*FAILURES, ErrorCode.NOT_READY, ErrorCode.DRAINING)),
 )
 REJECTED = Metric(
     "voxcpm_requests_rejected_total", Kind.COUNTER, "requests that ended with another error before they had a slot",
@@ -91,7 +92,7 @@ BATCH_SIZE = Metric(
 )
 
 METRICS = (
-    READY, OPEN, RUNNING, WAITING, MAX_RUNNING, MAX_WAITING, PAGES_USED, PAGES, UPDATED,
+    READY, DRAINING, OPEN, RUNNING, WAITING, MAX_RUNNING, MAX_WAITING, PAGES_USED, PAGES, UPDATED,
     RECEIVED, ADMITTED, FINISHED, CANCELLED, FAILED, REJECTED, AUDIO, PREFILLS, RESTARTS,
     QUEUE_WAIT, TTFA, GAP, DURATION, REAL_TIME, STEP, BATCH_SIZE,
 )

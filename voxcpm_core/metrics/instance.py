@@ -33,6 +33,9 @@ class Metrics(Protocol):
     def request(self) -> RequestMeter:
         """Of a request that has just been received."""
 
+    def drains(self) -> None:
+        """No more requests are taken."""
+
     def close(self) -> None: ...
 
 
@@ -41,6 +44,9 @@ class NoMetrics:
 
     def request(self) -> RequestMeter:
         return RequestMeter()
+
+    def drains(self) -> None:
+        return
 
     def close(self) -> None:
         return
@@ -67,6 +73,7 @@ class InstanceMetrics:
         self._lock = threading.Lock()
         self._num_open = 0
         self._num_restarts = 0
+        self._is_draining = False
         self._wake = threading.Event()
         self._closing = False
         engine.watch_turns(Steps(board.record).turn)
@@ -78,6 +85,10 @@ class InstanceMetrics:
         with self._lock:
             self._num_open += 1
         return RequestMeter(self._board.record, self._ended)
+
+    def drains(self) -> None:
+        self._is_draining = True
+        self._wake.set()
 
     def close(self) -> None:
         """Take the metrics from the server; nothing may be served any more."""
@@ -102,7 +113,8 @@ class InstanceMetrics:
 
     def _update(self) -> None:
         stats, record = self._engine.stats(), self._board.record
-        record(catalog.READY, float(self._engine.is_ready))
+        record(catalog.READY, float(self._engine.is_ready and not self._is_draining))
+        record(catalog.DRAINING, float(self._is_draining))
         record(catalog.OPEN, self._num_open)
         record(catalog.RUNNING, stats.running)
         record(catalog.WAITING, stats.waiting)

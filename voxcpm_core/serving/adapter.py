@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from voxcpm_core.errors import RequestError, invalid_parameter, shutting_down
@@ -14,6 +14,7 @@ from voxcpm_core.metrics.instance import Metrics, NoMetrics
 from voxcpm_core.prepare import count_target_tokens, prepare
 from voxcpm_core.serving.attempts import attempts
 from voxcpm_core.serving.channel import Channel
+from voxcpm_core.serving.drain import Drain
 from voxcpm_core.serving.gate import Gate, Place
 from voxcpm_core.serving.inputs import ParsedRequest, parse_request
 from voxcpm_core.serving.intake import Intake, most_positions
@@ -26,9 +27,21 @@ from voxcpm_core.serving.sender_pool import SenderPool
 from voxcpm_core.serving.stream import OutputStream
 from voxcpm_core.serving.tensors import InputTensors
 from voxcpm_core.text.normalizer import require_normalizer
+from voxcpm_core.threads import in_thread
 from voxcpm_core.types import EngineRequest, Failed, FloatArray
 from voxcpm_core.voices import VoiceStore
 from voxcpm_core.voices.speech import with_voice
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """A request in the gate's line."""
+
+    channel: Channel
+    parsed: ParsedRequest
+    prepared: EngineRequest
+    output: Output
+    place: Place
 
 
 class Adapter:
@@ -45,6 +58,7 @@ class Adapter:
         config = engine.config
         self._gate = Gate(config.max_running, config.max_waiting, engine.stats().pages_total, config.page_size)
         self._intake = Intake(engine.model, config)
+        self.drain = Drain(self._refuse_all, self._dismiss_all)
         self._pool = SenderPool()
         self._poller = CancelPoller()
 
@@ -54,21 +68,19 @@ class Adapter:
         `requests` are Triton's own, or like them and with the `responses` that their senders take.
         """
         for request in requests:
-            # Over JSON, any bytes can come as the id, and the backend decodes them only when asked.
-            given_id = utf8_or_none(request.request_id)
-            request_id = given_id or f"vx-{secrets.token_hex(8)}"
-            sender, meter = request.get_response_sender(), self._metrics.request()
-            channel = Channel(sender, responses or self._responses, request_id, meter)
-            try:
-                if given_id is None:
-                    raise invalid_parameter("the request id is not valid UTF-8")
-                with self.roster.arrival(channel):
-                    self._accept(request, channel)
-            except RequestError as error:
-                channel.refuse(error, self._logger.log_error)
-            except Exception as error:
-                fault = internal_error(error, f"request {request_id!r}", self._logger.log_error)
-                channel.refuse(fault, self._logger.log_error)
+            enter = self._line_up(request, responses or self._responses)
+            if enter is not None:
+                enter()
+
+    def execute_apart(self, request: Any, responses: Responses) -> None:
+        """As `execute`, but it is a thread of the request's own that blocks: the next request may line up behind it."""
+        enter = self._line_up(request, responses)
+        if enter is None:
+            return
+        try:
+            in_thread(enter, "voxcpm-entering")
+        except RuntimeError:  # no thread is to be had; who has lined up must enter
+            enter()
 
     def decode(self, data: bytes) -> FloatArray:
         """An audio file as mono samples [samples] at the encoder's rate; takes seconds at times. See `AudioDecoder`."""
@@ -87,6 +99,7 @@ class Adapter:
 
     def close(self) -> None:
         """Refuse what waits at the gate, end the streams with an error, and stop all threads."""
+        self.drain.close()
         self._gate.close(shutting_down())
         self._intake.close()
         self._engine.close()
@@ -94,7 +107,33 @@ class Adapter:
             self._logger.log_warn("some responses could not be sent before the model was closed")
         self._poller.close()
 
-    def _accept(self, request: Any, channel: Channel) -> None:
+    def _refuse_all(self, error: RequestError) -> None:
+        self._metrics.drains()
+        self._gate.close(error)
+
+    def _dismiss_all(self, error: RequestError) -> None:
+        self.roster.dismiss_all(error)
+        self.look_for_departures()
+
+    def _line_up(self, request: Any, responses: Responses) -> Callable[[], None] | None:
+        """Read the request and put it into the gate's line; what is returned waits there and never raises.
+
+        None when the request has been answered.
+        """
+        # Over JSON, any bytes can come as the id, and the backend decodes them only when asked.
+        given_id = utf8_or_none(request.request_id)
+        sender, meter = request.get_response_sender(), self._metrics.request()
+        channel = Channel(sender, responses, given_id or f"vx-{secrets.token_hex(8)}", meter)
+        self.roster.arrived(channel)
+        with channel.answering(self._logger.log_error):
+            if given_id is None:
+                raise invalid_parameter("the request id is not valid UTF-8")
+            arrival = self._read(request, channel)
+            return lambda: self._enter(arrival)
+        self.roster.forget(channel)
+        return None
+
+    def _read(self, request: Any, channel: Channel) -> _Arrival:
         parameters = utf8_or_none(request.parameters)
         if parameters is None:
             raise invalid_parameter("a request parameter is not valid UTF-8")
@@ -113,17 +152,24 @@ class Adapter:
         num_positions = prepared.num_positions
         if not parsed.is_complete:
             num_positions = most_positions(prepared, parsed, engine.model, engine.config)
-        place = self._gate.enter(num_positions, channel.departure)
-        self.roster.placed(channel, place)
-        stream = OutputStream(channel, place, output, self._pool, self._logger.log_info)
-        try:
-            if parsed.is_complete:
-                self._run(stream, prepared, parsed)
-            else:
-                self._intake.start(lambda: self._complete(parsed, channel, place, stream))
-        except Exception:
-            place.leave()
-            raise
+        return _Arrival(channel, parsed, prepared, output, self._gate.line_up(num_positions))
+
+    def _enter(self, arrival: _Arrival) -> None:
+        channel, parsed, place = arrival.channel, arrival.parsed, arrival.place
+        with channel.answering(self._logger.log_error):
+            try:
+                place.enter(channel.departure)
+                self.roster.placed(channel, place)
+                stream = OutputStream(channel, place, arrival.output, self._pool, self._logger.log_info)
+                if parsed.is_complete:
+                    self._run(stream, arrival.prepared, parsed)
+                else:
+                    self._intake.start(lambda: self._complete(parsed, channel, place, stream))
+            except Exception:
+                place.leave()
+                raise
+        if channel.closed:
+            self.roster.forget(channel)
 
     def _complete(self, parsed: ParsedRequest, channel: Channel, place: Place, stream: OutputStream) -> None:
         """Decode and normalise, in a thread of the intake."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from voxcpm_core.errors import ErrorCode, RequestError
@@ -33,7 +34,7 @@ class Channel:
         self._closed = False
         self._received_s = time.monotonic()
         self._deadline_ms: int | None = None
-        self._was_cancelled = False
+        self._dismissal: RequestError | None = None
 
     @property
     def closed(self) -> bool:
@@ -48,18 +49,18 @@ class Channel:
         """The request must end so long after it was received."""
         self._deadline_ms = deadline_ms
 
-    def cancel(self) -> None:
-        """Somebody else than its caller wants the request to end; `departure` says so."""
-        self._was_cancelled = True
+    def dismiss(self, error: RequestError) -> None:
+        """Somebody else than its caller wants the request to end with `error`; `departure` gives it."""
+        self._dismissal = error
 
     def departure(self) -> RequestError | None:
-        """Why the request is to end now, its deadline or a caller who has gone; None while it is to go on."""
+        """Why the request is to end now: its deadline, a dismissal or a caller who has gone; None while it goes on."""
         if self._closed:
             return None
         if self._deadline_ms is not None and time.monotonic() >= self._received_s + self._deadline_ms / 1000:
             return RequestError(ErrorCode.DEADLINE_EXCEEDED, f"not finished within deadline_ms, {self._deadline_ms}")
-        if self._was_cancelled:
-            return RequestError(ErrorCode.CANCELLED, "cancelled by its id")
+        if self._dismissal is not None:
+            return self._dismissal
         if self.is_cancelled():
             return RequestError(ErrorCode.CANCELLED, "cancelled by the caller")
         return None
@@ -75,14 +76,19 @@ class Channel:
             self.meter.finished(reason)
             self._sender.send(flags=self._responses.final_flag)
 
-    def finish_with(self, tensors: Iterable[NamedTensor]) -> None:
-        """End the request with its one response, as models that are not decoupled do."""
-        if self._close():
-            self._sender.send(self._responses.data(tensors), flags=self._responses.final_flag)
-
     def fail(self, error: RequestError) -> bool:
         """End the request with an error and FINAL in one response; False if it had ended before."""
         return self._fail(error.wire(self.request_id), error.code.triton_code, error.code)
+
+    @contextmanager
+    def answering(self, log: Log) -> Iterator[None]:
+        """Within it every exception becomes the answer."""
+        try:
+            yield
+        except RequestError as error:
+            self.refuse(error, log)
+        except Exception as error:
+            self.refuse(internal_error(error, f"request {self.request_id!r}", log), log)
 
     def refuse(self, error: RequestError, log: Log) -> None:
         """`fail`, where nobody is left who could be told that even that failed."""
@@ -107,3 +113,14 @@ class Channel:
         with self._lock:
             was_open, self._closed = not self._closed, True
         return was_open
+
+
+class UnaryChannel(Channel):
+    """Of a model that is not decoupled: its one data response leaves with FINAL."""
+
+    def send(self, tensors: Iterable[NamedTensor]) -> None:
+        self._held = list(tensors)
+
+    def finish(self, reason: str = "") -> None:
+        if self._close():
+            self._sender.send(self._responses.data(self._held), flags=self._responses.final_flag)

@@ -13,12 +13,20 @@ CANCEL_POLL_S = 0.2
 
 
 class Place:
-    """A request's place in the engine, from the gate until its stream ends. All calls are idempotent."""
+    """A request's place in the line, then in the engine until its stream ends. All calls but `enter` are idempotent."""
 
     def __init__(self, gate: Gate, num_pages: int) -> None:
         self.num_pages = num_pages
         self.is_waiting = True
         self._gate = gate
+
+    def enter(self, departure: Callable[[], RequestError | None]) -> None:
+        """Block until it is this place's turn and there is room in the engine.
+
+        Raises what `departure` answers within `CANCEL_POLL_S`, and the closing error once the gate is closed; then
+        the place is given up.
+        """
+        self._gate.enter(self, departure)
 
     def admit(self) -> None:
         """The engine took it out of its waiting queue."""
@@ -33,7 +41,7 @@ class Place:
         self._gate.shrink(self, num_positions)
 
     def leave(self) -> None:
-        """Its stream ended."""
+        """Its stream ended, or it does not stay in the line."""
         self._gate.leave(self)
 
 
@@ -55,14 +63,14 @@ class Gate:
     def num_inside(self) -> int:
         return len(self._inside)
 
-    def enter(self, num_positions: int, departure: Callable[[], RequestError | None]) -> Place:
-        """Take a place for a request of so many KV positions; blocks while there is none.
-
-        Raises what `departure` answers within `CANCEL_POLL_S`, and the closing error once closed.
-        """
+    def line_up(self, num_positions: int) -> Place:
+        """A place at the end of the line for a request of so many KV positions. It must `enter` or `leave`."""
         place = Place(self, pages_for(num_positions, self._page_size))
         with self._cond:
             self._before.append(place)
+        return place
+
+    def enter(self, place: Place, departure: Callable[[], RequestError | None]) -> None:
         try:
             while not self._try_enter(place):
                 error = departure()  # outside the lock: it is a round trip to the server
@@ -72,7 +80,6 @@ class Gate:
             with self._cond:
                 self._before.remove(place)
                 self._cond.notify_all()
-        return place
 
     def look_for_departures(self) -> None:
         """Whoever waits asks its `departure` at once."""
@@ -103,6 +110,8 @@ class Gate:
     def leave(self, place: Place) -> None:
         with self._cond:
             self._inside.discard(place)
+            if place in self._before:
+                self._before.remove(place)
             self._cond.notify_all()
 
     def _try_enter(self, place: Place) -> bool:

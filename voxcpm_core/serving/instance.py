@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from voxcpm_core.doors.host import Doors
+from voxcpm_core.doors.host import Doors, Guests
 from voxcpm_core.doors.place import InstancePlace
-from voxcpm_core.errors import StartupError
+from voxcpm_core.errors import StartupError, shutting_down
 from voxcpm_core.handle import EngineHandle
-from voxcpm_core.local.server import LocalServer
+from voxcpm_core.local.server import LocalServer, Takeover
 from voxcpm_core.local.status import InstanceName
 from voxcpm_core.metrics.instance import MeasuredEngine, start_metrics
 from voxcpm_core.serving.adapter import Adapter
@@ -23,8 +23,10 @@ class Instance:
     def __init__(self, name: InstanceName, place: InstancePlace, engine: MeasuredEngine, pb_utils: Any) -> None:
         self._metrics = start_metrics(name, engine, pb_utils)
         self._adapter = Adapter(engine, pb_utils, self._metrics)
+        self._guests = Guests(self._adapter)
+        takeovers = {"door": Doors(place, self._adapter).claim, "guest": self._guests.welcome}
         try:
-            self._local = _local_server(name, engine, Doors(place, self._adapter), self._adapter, pb_utils.Logger)
+            self._local = _local_server(name, engine, self._adapter, takeovers, pb_utils.Logger)
         except OSError as error:
             if place.count > 1:
                 self._adapter.close()
@@ -39,13 +41,20 @@ class Instance:
         self._adapter.execute(requests)
 
     def close(self) -> None:
-        """End the streams with an error, the engine, the socket and all threads."""
+        """Finish what came from other models; end the streams with an error, the engine, the socket and all threads.
+
+        Triton calls this when its own requests have been answered.
+        """
+        self._adapter.drain.refuse(shutting_down())
+        self._guests.finish()
         self._adapter.close()
         if self._local is not None:
             self._local.close()
         self._metrics.close()
 
 
-def _local_server(name: InstanceName, engine: EngineHandle, doors: Doors, adapter: Adapter, logger: Any) -> LocalServer:
+def _local_server(
+    name: InstanceName, engine: EngineHandle, adapter: Adapter, takeovers: Mapping[str, Takeover], logger: Any
+) -> LocalServer:
     operations = Operations(name, engine, adapter).by_name
-    return LocalServer(name.model, operations, os.getppid(), logger.log_error, {"door": doors.claim})
+    return LocalServer(name.model, operations, os.getppid(), logger.log_error, takeovers)

@@ -22,6 +22,7 @@ from voxcpm_core.types import PAD_SIDES, FloatArray
 from voxcpm_core.voices.registration import register
 
 CONTRACT_VERSION = 1
+MAX_MS = 2**31 - 1
 _LIMITS = (
     "max_running", "max_waiting", "max_text_tokens", "max_timesteps", "max_audio_seconds", "max_voices",
     "max_voices_mib",
@@ -44,9 +45,12 @@ class Operations:
             "add_voice": self._add_voice,
             "remove_voice": self._remove_voice,
             "encode": self._encode,
+            "drain": self._drain,
         }
         self.by_name: dict[str, Operation] = {op: partial(self._named, operation) for op, operation in own.items()}
-        self.by_name["status"] = lambda request: status(name, engine)
+        self.by_name["status"] = lambda request: status(
+            name, engine, adapter.roster.num_open, adapter.drain.has_begun
+        )
 
     def _named(self, operation: Operation, request: Mapping[str, Any]) -> dict[str, Any]:
         return {**self._name, **operation(request)}
@@ -79,7 +83,12 @@ class Operations:
     def _voices(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {"voices": [record.listed() for record in self._adapter.voices.records()]}
 
+    def _drain(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._adapter.drain.begin(_milliseconds(request, "deadline_ms"))
+        return {"open": self._adapter.roster.num_open}
+
     def _add_voice(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._adapter.drain.require_not_begun()
         record = register(
             self._adapter.voices,
             self._engine,
@@ -100,6 +109,7 @@ class Operations:
         return {"name": name}
 
     def _encode(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._adapter.drain.require_not_begun()
         role = request.get("role", "prompt")
         if role not in PAD_SIDES:
             raise invalid_parameter(f"role: expected one of {', '.join(PAD_SIDES)}, got {shown(role)}")
@@ -116,6 +126,13 @@ def _text(request: Mapping[str, Any], field: str) -> str:
     if not isinstance(value, str):
         raise invalid_parameter(f"{field}: expected a text, got {shown(value)}")
     return value
+
+
+def _milliseconds(request: Mapping[str, Any], field: str) -> int | None:
+    value = request.get(field)
+    if value is None or (type(value) is int and 0 <= value <= MAX_MS):
+        return value
+    raise invalid_parameter(f"{field}: expected an integer from 0 to {MAX_MS}, got {shown(value)}")
 
 
 def _later(decode: Callable[[bytes], FloatArray], data: bytes) -> Callable[[], FloatArray]:

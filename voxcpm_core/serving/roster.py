@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
+from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.serving.channel import Channel
 from voxcpm_core.serving.gate import Place
 
@@ -17,17 +16,15 @@ class Roster:
         self._lock = threading.Lock()
         self._places: dict[Channel, Place | None] = {}  # None: it is read, or stands at the gate
 
-    @contextmanager
-    def arrival(self, channel: Channel) -> Iterator[None]:
-        """A request that has come; whoever is not `placed` when the context ends has been refused."""
+    def arrived(self, channel: Channel) -> None:
+        """A request that has come; tell it `placed`, or `forget` it when it has been answered."""
         with self._lock:
             self._places[channel] = None
-        try:
-            yield
-        finally:
-            with self._lock:
-                if self._places.get(channel) is None:
-                    self._places.pop(channel, None)
+
+    def forget(self, channel: Channel) -> None:
+        """It has been answered."""
+        with self._lock:
+            self._places.pop(channel, None)
 
     def placed(self, channel: Channel, place: Place) -> None:
         """It has passed the gate."""
@@ -50,5 +47,17 @@ class Roster:
         with self._lock:
             found = [each for each in self._places if each.request_id == request_id and not each.closed]
         for channel in found:
-            channel.cancel()
+            channel.dismiss(RequestError(ErrorCode.CANCELLED, "cancelled by its id"))
         return len(found)
+
+    def dismiss_all(self, error: RequestError) -> None:
+        """End all requests with `error`."""
+        with self._lock:
+            found = [each for each in self._places if not each.closed]
+        for channel in found:
+            channel.dismiss(RequestError(error.code, str(error)))  # each is raised by itself
+
+    @property
+    def num_open(self) -> int:
+        with self._lock:
+            return sum(not each.closed for each in self._places)

@@ -10,7 +10,7 @@ import typer
 
 from voxcpm_client.cli.bench import bench
 from voxcpm_client.cli.checkpoints import convert, make_checkpoint
-from voxcpm_client.cli.control import cancel, encode, status
+from voxcpm_client.cli.control import cancel, drain, encode, status
 from voxcpm_client.cli.demo import demo
 from voxcpm_client.cli.exit_status import exit_status
 from voxcpm_client.cli.say import say
@@ -46,6 +46,7 @@ app.command(context_settings={"allow_extra_args": True})(serve)
 app.command()(say)
 app.command()(status)
 app.command()(cancel)
+app.command()(drain)
 app.command()(encode)
 app.add_typer(voices, name="voices")
 app.command()(bench)

@@ -1,8 +1,9 @@
-"""`status`, `cancel` and `encode`: what a server is asked for besides speech."""
+"""`status`, `cancel`, `drain` and `encode`: what a server is asked for besides speech."""
 
 from __future__ import annotations
 
 import json
+import time
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ from voxcpm_client.server.token import find_token
 Url = Annotated[str, typer.Option(help="gRPC address of the server, host:port.")]
 Model = Annotated[str, typer.Option(help="Name of the speech model.")]
 DEFAULT_URL, DEFAULT_MODEL = "localhost:8001", "voxcpm"
+DRAIN_POLL_S = 0.2
 
 
 class Role(str, Enum):
@@ -40,7 +42,7 @@ def status(
         print(json.dumps(answer, indent=1))
         return
     for each in answer["instances"]:
-        state = "ready" if each["ready"] else "not ready"
+        state = "draining" if each["draining"] else "ready" if each["ready"] else "not ready"
         print(
             f"{each['instance']}: {state}, running {each['running']} of {each['max_running']}, "
             f"waiting {each['waiting']} of {each['max_waiting']}, pages {each['pages_used']} of {each['pages_total']}"
@@ -55,6 +57,24 @@ def cancel(
     """End all requests of that id, wherever they run or wait inside the model."""
     with control_client(url, model) as client:
         print(f"cancelled: {client.cancel(request_id)}")
+
+
+def drain(
+    deadline_ms: Annotated[
+        int | None, typer.Option(min=0, help="What is not finished by then ends with an error; default: no limit.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    model: Model = DEFAULT_MODEL,
+) -> None:
+    """Have the engines take no more requests, and wait until those that they have are finished."""
+    with control_client(url, model) as client:
+        num_open = client.drain(deadline_ms)
+        print(f"open: {num_open}", flush=True)
+        while num_open:
+            time.sleep(DRAIN_POLL_S)
+            if (left := client.status()["open"]) != num_open:
+                num_open = left
+                print(f"open: {num_open}", flush=True)
 
 
 def encode(

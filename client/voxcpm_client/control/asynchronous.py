@@ -57,6 +57,9 @@ class AsyncControlMethods:
     async def acancel(self, request_id: str) -> int:
         return int((await self.acontrol("cancel", request_id=request_id))["cancelled"])
 
+    async def adrain(self, deadline_ms: int | None = None) -> int:
+        return int((await self.acontrol("drain", deadline_ms=deadline_ms))["open"])
+
     async def ainfo(self) -> dict[str, Any]:
         return {**await self.acontrol("info"), "server_version": await self._calls().aserver_version()}
 

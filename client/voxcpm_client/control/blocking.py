@@ -68,6 +68,14 @@ class ControlMethods:
         """End all requests of that id with Cancelled, whoever sent them; returns how many there were."""
         return int(self.control("cancel", request_id=request_id)["cancelled"])
 
+    def drain(self, deadline_ms: int | None = None) -> int:
+        """Have the engines refuse new requests with Draining, for good; returns how many they still have.
+
+        Those finish; what has not within `deadline_ms` ends with Draining, too. `status()["open"]` tells how many are
+        left. Raises Forbidden without the right token.
+        """
+        return int(self.control("drain", deadline_ms=deadline_ms)["open"])
+
     def info(self) -> dict[str, Any]:
         """What the server runs: model, rates, formats, limits, versions."""
         return {**self.control("info"), "server_version": self._calls().server_version()}
