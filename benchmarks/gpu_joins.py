@@ -15,11 +15,14 @@ from voxcpm_core.types import SpeechRequest
 CROWD_SIZE = 16
 STEPS_BETWEEN = 2
 
+LATE_CYCLES = 20_000_000  # about 10 ms, several steps of a tiny model
+
 Check = Callable[[str, float, float], None]  # name, value, limit
+Distance = Callable[[list[Received], list[Received]], float]
 
 
-def check_joins(check: Check, name: str, folder: Path, reference: bool) -> None:
-    """No launch of a step may wait for the device; only collecting one does."""
+def check_joins(check: Check, distance: Distance, name: str, folder: Path, reference: bool) -> None:
+    """No launch of a step may wait for the device, only collecting one does; and audio may come late."""
     harness = Harness(folder, SMALL, device=torch.device("cuda"))
     runner = harness.core.runner
     runner.capture()
@@ -39,6 +42,19 @@ def check_joins(check: Check, name: str, folder: Path, reference: bool) -> None:
     check(f"{name} streams hurt by a launch that waits", sum(one.error_code is not None for one in again), 0)
     lengths = [(len(one.patches), len(other.patches)) for one, other in zip(expected, again, strict=True)]
     check(f"{name} streams of another length", sum(one != other for one, other in lengths), 0)
+    runner.launch = launch
+    stepper = runner.graphs.stepper
+    for replay in stepper._audios.values():
+        replay.launch = _late(replay.launch)
+    check(f"{name} audio that comes late, largest difference", distance(_run(harness, requests), expected), 1e-6)
+
+
+def _late(launch: Callable[[], None]) -> Callable[[], None]:
+    def launch_late() -> None:
+        torch.cuda._sleep(LATE_CYCLES)
+        launch()
+
+    return launch_late
 
 
 def _run(harness: Harness, requests: list[SpeechRequest]) -> list[Received]:

@@ -1,4 +1,4 @@
-"""Whether the GPU ever waits for the host: running steps, timed from both sides."""
+"""Whether the GPU ever waits for the host: running steps, timed from both sides. Audio, made beside, is not seen."""
 
 from __future__ import annotations
 

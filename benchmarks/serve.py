@@ -117,7 +117,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", default="demo", help="checkpoint folder, Hugging Face id or demo")
     parser.add_argument("--url", help="gRPC address of a server that runs already; nothing is started then")
     parser.add_argument("--model-name", default="voxcpm", help="its name on the server")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings, as cuda_graphs=on")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings, as cuda_graphs=off")
     parser.add_argument("--clients", type=int, nargs="+", default=list(CLIENTS))
     parser.add_argument("--patches", type=int, default=50, help="of each request")
     parser.add_argument("--perf-analyzer", default="perf_analyzer", help="the program, where it is not on PATH")

@@ -54,7 +54,7 @@ class Bench:
 
     @torch.inference_mode()
     def parts(self, num_streams: int) -> dict[str, float]:
-        """ms of each part with so many streams, and the share that the limits are of solve and finish together."""
+        """ms of each part with so many streams, and the share that the limits are of a whole step."""
         runner, stepper = self.harness.core.runner, self.graphs.stepper
         step, slots = runner.decode_step, list(range(num_streams))
         self.fill(num_streams)

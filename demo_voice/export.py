@@ -24,12 +24,22 @@ VAE_DTYPE = torch.float16  # half the bytes; loaders compute with it in float32
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """The signals that end a training, and those of its workers' end, are heard when the writing is over."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    """The signals that end a training, and those of its workers' end, are heard when the writing is over.
+
+    Of the main thread, where Python runs its handlers whichever thread a signal comes to.
+    """
+    heard: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, frame: heard.append(number))
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+    }
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in heard:
+            signal.raise_signal(number)
 
 
 def write_config(folder: Path, values: Json) -> ModelConfig:

@@ -12,4 +12,4 @@ from voxcpm_core.checkpoint.random_init import make_checkpoint
 NOISE_FOLDER = Path(tempfile.mkdtemp(prefix="voxcpm-noise-"))
 NOISE = str(NOISE_FOLDER)
 atexit.register(shutil.rmtree, NOISE_FOLDER, ignore_errors=True)
-make_checkpoint(NOISE_FOLDER, "demo")
+make_checkpoint(NOISE_FOLDER, "noise")

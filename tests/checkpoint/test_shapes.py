@@ -8,7 +8,7 @@ import pytest
 
 from voxcpm_core.checkpoint.releases import RELEASES, release_config
 from voxcpm_core.checkpoint.shapes import main_shapes, vae_shapes
-from voxcpm_core.checkpoint.tiny import demo_config, tiny_config
+from voxcpm_core.checkpoint.tiny import noise_config, tiny_config
 from voxcpm_core.config import ModelConfig
 
 
@@ -44,8 +44,8 @@ def test_tiny_models_have_the_structure_of_their_release(generation):
     assert tiny.max_length == 1024
 
 
-def test_the_demo_model_has_the_real_rates():
-    config, release = ModelConfig.from_json(demo_config()), ModelConfig.from_json(release_config("2"))
+def test_the_noise_model_has_the_real_rates():
+    config, release = ModelConfig.from_json(noise_config()), ModelConfig.from_json(release_config("2"))
     assert config.vae.hop_length == release.vae.hop_length == 640
     assert config.vae.upsampling == release.vae.upsampling == 1920
     assert config.samples_per_patch / config.vae.sample_rate == pytest.approx(0.16)

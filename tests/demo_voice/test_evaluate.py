@@ -28,7 +28,7 @@ has_matplotlib = importlib.util.find_spec("matplotlib") is not None
 @pytest.fixture(scope="module")
 def random_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("random")
-    make_checkpoint(folder, "demo")
+    make_checkpoint(folder, "noise")
     return folder
 
 

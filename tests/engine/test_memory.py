@@ -15,7 +15,7 @@ from voxcpm_core.errors import ConfigError
 
 GIB = 2**30
 MODEL = ModelConfig.from_json(release_config("2"))
-CONFIG = EngineConfig(max_running=128, max_model_len=4096, gpu_memory_utilization=0.2, cuda_graphs="on")
+CONFIG = EngineConfig(max_running=128, max_model_len=4096, gpu_memory_utilization=0.2)
 WEIGHTS, STATE, POOL, DRIVER, WORKSPACE = 5 * GIB, GIB // 2, 2 * GIB, GIB, GIB
 
 

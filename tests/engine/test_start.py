@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from tests.engine.harness import SMALL
 from voxcpm_core.config import EngineConfig
@@ -37,6 +38,13 @@ def test_settings_that_cannot_work_are_named(settings, device, message, tiny_che
     config = dataclasses.replace(EngineConfig(model=str(tiny_checkpoints["2"])), **settings)
     with pytest.raises(ConfigError, match=message):
         start_engine(config, device)
+
+
+def test_a_gpu_without_the_kernels_is_told_what_to_set(tiny_checkpoints, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    with pytest.raises(ConfigError, match=r"cuda_graphs: .*capability 8.0 or more, and this one has 7.5; set it to off"):
+        start_engine(EngineConfig(model=str(tiny_checkpoints["2"])), "cuda:0")
 
 
 def test_a_model_that_does_not_generate_does_not_start(tiny_checkpoints, monkeypatch):

@@ -11,17 +11,17 @@ import torch
 
 from voxcpm_core.checkpoint.releases import RELEASES, Json, release_config
 from voxcpm_core.checkpoint.shapes import VAE_BOUNDARIES, Shape, main_shapes, vae_shapes
-from voxcpm_core.checkpoint.tiny import demo_config, tiny_config
+from voxcpm_core.checkpoint.tiny import noise_config, tiny_config
 from voxcpm_core.checkpoint.tiny_tokenizer import write_tokenizer
 from voxcpm_core.checkpoint.write import atomic_path, write_safetensors
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.dtypes import TORCH_DTYPES
 from voxcpm_core.errors import ConfigError, shown
 
-SIZES = ("tiny", "demo", *RELEASES)
+SIZES = ("tiny", "noise", *RELEASES)
 DEFAULT_STOP_BIAS = 0.2  # streams end early, late and never; at 2.5 they never end by themselves
-DEMO_STOP_BIAS = 0.9  # a sentence usually takes 5 to 60 patches
-DEMO_OUTPUT_GAIN = 0.1  # of the VAE's last convolution: keeps the noise of random weights at a moderate level
+NOISE_STOP_BIAS = 0.9  # a sentence usually takes 5 to 60 patches
+NOISE_OUTPUT_GAIN = 0.1  # of the VAE's last convolution: keeps the noise of random weights at a moderate level
 _STOP_OFFSET = 8.0  # pre-activation of the stop head's constant channel; silu(8) is 8 within 0.003
 
 
@@ -36,13 +36,13 @@ def make_checkpoint(
 ) -> None:
     """Write a checkpoint folder with random weights.
 
-    `size` is "tiny" (then of `generation` "0.5", "1.5" or "2"), "demo", or a release: "0.5", "1.5", "2".
+    `size` is "tiny" (then of `generation` "0.5", "1.5" or "2"), "noise", or a release: "0.5", "1.5", "2".
     `dtype` is that of the main weights (None: float32 for tiny, else bfloat16). `stop_bias` is the mean lead of
     "go on" over "stop" in the stop logits (None: a value with which lengths vary). `device` draws the values: other
     ones on a GPU, but a full-size model in seconds. Raises ConfigError for an unknown size, generation or dtype.
     """
     if stop_bias is None:
-        stop_bias = DEMO_STOP_BIAS if size == "demo" else DEFAULT_STOP_BIAS
+        stop_bias = NOISE_STOP_BIAS if size == "noise" else DEFAULT_STOP_BIAS
     values, generation = _config(size, generation, dtype)
     config = ModelConfig.from_json(values)
     out.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def make_checkpoint(
     else:
         shapes = main_shapes(config)
         write_safetensors(out / "model.safetensors", shapes, dict.fromkeys(shapes, TORCH_DTYPES[config.dtype]), main)
-    output_gain = DEMO_OUTPUT_GAIN if size == "demo" else 1.0
+    output_gain = NOISE_OUTPUT_GAIN if size == "noise" else 1.0
     _save_pickle(out / "audiovae.pth", random_vae_tensors(config, output_gain, generator))
 
 
@@ -65,8 +65,8 @@ def _config(size: str, generation: str, dtype: str | None) -> tuple[Json, str]:
             raise ConfigError(f"{name}: expected one of {', '.join(allowed)}, got {shown(value)}")
     if size == "tiny":
         return tiny_config(generation, dtype or "float32"), generation
-    values = demo_config() if size == "demo" else release_config(size)
-    return values | {"dtype": dtype or "bfloat16"}, "2" if size == "demo" else size
+    values = noise_config() if size == "noise" else release_config(size)
+    return values | {"dtype": dtype or "bfloat16"}, "2" if size == "noise" else size
 
 
 def _save_pickle(path: Path, tensors: dict[str, torch.Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""config.json of tiny models of the three generations, and of the demo model that ships with the package."""
+"""config.json of tiny models of the three generations, and of a small one with the rates of a release."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def tiny_config(generation: str, dtype: str = "float32") -> Json:
     return {"0.5": _tiny_0_5, "1.5": _tiny_1_5, "2": _tiny_2}[generation]() | {"dtype": dtype}
 
 
-def demo_config() -> Json:
+def noise_config() -> Json:
     """A tiny VoxCPM2 with the real rates: 160 ms patches, 16 kHz in, 48 kHz out."""
     return _tiny_2() | {
         "feat_dim": 16,

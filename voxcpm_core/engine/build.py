@@ -28,6 +28,7 @@ from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool
 from voxcpm_core.types import SamplingParams
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
+MIN_CAPABILITY = 8  # its first number; what kernels are compiled for in the tests
 log = logging.getLogger(__name__)
 
 
@@ -55,6 +56,8 @@ def build_core(
     dtype = _dtype(config, model_config, device)
     num_positions = config.num_positions(model_config)
     use_graphs = config.cuda_graphs == "on" and device.type == "cuda"
+    if use_graphs:
+        _require_capability(*torch.cuda.get_device_capability(device))
     tensors = read_tensors(folder, model_config)
     kernels = triton_kernels(device) if use_graphs else TORCH_KERNELS
     model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, kernels.layer_ops)
@@ -82,6 +85,14 @@ def build_core(
     )
     run_ahead = config.run_ahead == "on" or (config.run_ahead == "auto" and device.type == "cuda")
     return EngineCore(scheduler, runner, config.max_running, run_ahead, memory)
+
+
+def _require_capability(major: int, minor: int) -> None:
+    if major < MIN_CAPABILITY:
+        raise ConfigError(
+            f"cuda_graphs: its kernels need a GPU of compute capability {MIN_CAPABILITY}.0 or more, and this one has "
+            f"{major}.{minor}; set it to off"
+        )
 
 
 def _device(name: str) -> torch.device:

@@ -100,7 +100,7 @@ class EngineCore:
                 self._events.append((stream.stream_id, Admitted()))
             try:
                 launched = self.runner.launch(plan)
-                was_late = any(step.is_done for step in self._in_flight)
+                was_late = any(step.device_is_free for step in self._in_flight)
                 self._pace.launched(time.monotonic() - start_s, was_late)
                 self._launched(launched)
                 keep = self._max_in_flight
@@ -141,7 +141,7 @@ class EngineCore:
     def _collect(self, step: InFlight) -> None:
         try:
             result = self.runner.collect(step)
-            self._pace.collected(self.runner.collected_ns / 1e9, next_in_flight=bool(self._in_flight))
+            self._pace.collected(self.runner.freed_ns / 1e9, next_in_flight=bool(self._in_flight))
         except Exception as error:
             self._fail_step(step.rows, error)
             return

@@ -28,7 +28,7 @@ class Pace:
             self._began_s = None
 
     def collected(self, at_s: float, next_in_flight: bool) -> None:
-        """A step ended on the device, and the next one begins if it is there already."""
+        """A step was collected that left the device free at that time, for the next one if it was there already."""
         if self._began_s is not None:
             self._steps_s.append(at_s - self._began_s)
         self._began_s = at_s if next_in_flight else None

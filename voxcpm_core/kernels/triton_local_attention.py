@@ -19,7 +19,7 @@ from voxcpm_core.kernels.triton_rope import turned
 
 MIN_SIDE = 16  # of a matrix product
 FULL_ROWS = 64  # of a program, as Hopper's matrix products have at least
-ENOUGH_PROGRAMS = 256
+ENOUGH_PROGRAMS = 256  # about two for each processor of a large GPU
 
 
 @triton.jit

@@ -32,7 +32,7 @@ class StepOutputs(NamedTuple):
 
 
 class Stepper(Protocol):
-    """Runs the two halves of a step for slots given by number."""
+    """Runs the parts of a step for slots given by number."""
 
     beside: torch.cuda.Stream | None  # where audio is made while the current stream goes on; None: in line
 
@@ -47,7 +47,7 @@ class Stepper(Protocol):
 
 
 class DecodeStep:
-    """Both halves on device tensors."""
+    """All parts on device tensors."""
 
     def __init__(
         self, model: VoxCPMModel, decoder: StreamDecoder, buffers: SlotBuffers, cache: KvCache, noise: NoiseSource

@@ -55,7 +55,7 @@ def _num_cells(shape: PrefillShape) -> int:
 
 
 def make_graphs(decode: DecodeStep, prefill: PrefillStep, sizes: RunnerSizes) -> GraphSet:
-    """Graphs of an engine, over one memory pool: none runs beside another."""
+    """Graphs of an engine, over one memory pool, but for audio, which is made beside all others."""
     pool = torch.cuda.graph_pool_handle()
     stepper = GraphStepper(decode, sizes.num_slots, sizes.num_steps, sizes.max_steps, sizes.num_slots, pool)
     shapes = PrefillShapes(sizes.max_positions, sizes.num_slots)

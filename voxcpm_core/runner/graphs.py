@@ -1,4 +1,4 @@
-"""Decode steps as CUDA graphs: three launches each, for batches filled up to a few sizes.
+"""Decode steps as CUDA graphs, three of them, for batches filled up to a few sizes.
 
 A batch is filled up with a slot of its own that belongs to nobody. Solving, feeding back and making audio are separate
 graphs: streams with other numbers of Euler steps share the latter two, and audio is made on a stream of its own, beside
@@ -74,9 +74,9 @@ class GraphStepper:
             self._evaluations.solve(size, num_steps)
 
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
+        self.join()  # the audio of the step before reads what is set and captured here
         size = self._size(len(slots))
         feed_back, audio = self._feed_back(size), self._audio(size)
-        self.join()
         self._finishing.set(slots, size)
         self._outputs.patches[:size].copy_(self._step.patches(self._finishing.of(size)))
         if self.beside is not None:

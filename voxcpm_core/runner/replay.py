@@ -43,5 +43,5 @@ class Replay(Generic[Results]):
 
 @cache
 def _stream_of(device: int, priority: int) -> torch.cuda.Stream:
-    """Where all work of a device is recorded, so that the workspace torch keeps for each stream is there once."""
+    """Where work of a device is recorded, so that the workspace torch keeps for a stream is there once a priority."""
     return torch.cuda.Stream(device, priority=priority)

@@ -35,9 +35,9 @@ class InFlight:
     audio_rows: tuple[int | None, ...] = ()  # of each row; None: nobody hears it
 
     @property
-    def is_done(self) -> bool:
-        """Its outputs are on the host already."""
-        return self.copy is None or self.copy.is_done
+    def device_is_free(self) -> bool:
+        """All of it is done but what is made beside the next step."""
+        return self.copy is None or self.copy.device_is_free
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,9 @@ class Runner:
         self.config: ModelConfig = model.config
         self.model = model
         self._encoder = encoder
-        self.collected_ns = 0  # CLOCK_MONOTONIC, when the latest step's outputs were on the host
+        # CLOCK_MONOTONIC, of the latest step that was collected:
+        self.collected_ns = 0  # when its outputs were on the host
+        self.freed_ns = 0  # when the device could go on with the next step
         self.num_dit_calls = 0  # velocity evaluations; a batch of any size is one
         # One page and one slot more than are given out: they fill batches up, and belong to nobody.
         cache = KvCache(model.config, sizes.num_pages + 1, sizes.page_size, model.device, model.dtype)
@@ -121,6 +123,7 @@ class Runner:
         assert step.copy is not None
         latents, stops, audio = step.copy.wait()
         self.collected_ns = time.monotonic_ns()
+        self.freed_ns = self.collected_ns - int(1e9 * step.copy.lag_s)
         return StepResult(latents.numpy(), audio.numpy(), stops.tolist(), step.audio_rows)
 
     def _decode(self, rows: tuple[Row, ...], heard: list[int]) -> StepOutputs:

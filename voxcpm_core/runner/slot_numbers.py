@@ -31,5 +31,5 @@ class SlotNumbers:
     def set(self, slots: Sequence[int], size: int) -> None:
         wanted = [*slots, *[self._nobody] * (size - len(slots))]
         if self._now[:size] != wanted:
-            self._now[:size] = wanted
             upload_into(self._dev[:size], np.array(wanted))
+            self._now[:size] = wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -40,13 +40,16 @@ class HostCopier:
             if self._arena is not None:
                 _copy(hosts, tensors)
             return HostCopy(hosts, [], None, self._arena, slot)
-        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        free, done = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        free.record(torch.cuda.current_stream(self._device))
+        self._stream.wait_event(free)
         if beside is not None:
             self._stream.wait_stream(beside)
         with torch.cuda.stream(self._stream):
             _copy(hosts, tensors)
-        self._latest = self._stream.record_event()
-        return HostCopy(hosts, tensors, self._latest, self._arena, slot)
+        done.record(self._stream)
+        self._latest = done
+        return HostCopy(hosts, tensors, Times(free, done), self._arena, slot)
 
     def hold(self) -> None:
         """Let the current stream's further work wait for the copies under way, and for what makes their contents; the
@@ -63,27 +66,38 @@ class HostCopier:
         return 0, [torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in tensors]
 
 
+class Times(NamedTuple):
+    """Of a step on the device."""
+
+    free: torch.cuda.Event  # from then on it is at work for the next step; what is made beside may not be ready
+    done: torch.cuda.Event  # the copy
+
+
 class HostCopy:
     """Tensors on their way to the host. `wait` blocks until they are there."""
 
     def __init__(
-        self, hosts: list[Tensor], sources: list[Tensor], done: torch.cuda.Event | None, arena: HostArena | None,
-        slot: int,
+        self, hosts: list[Tensor], sources: list[Tensor], times: Times | None, arena: HostArena | None, slot: int
     ) -> None:
         self._hosts = hosts
         self._sources = sources  # kept: torch would give their memory away without regard to the copying stream
-        self._done = done
+        self._times = times
         self._arena = arena
         self._slot = slot
 
     @property
-    def is_done(self) -> bool:
-        return self._done is None or self._done.query()
+    def device_is_free(self) -> bool:
+        return self._times is None or self._times.free.query()
+
+    @property
+    def lag_s(self) -> float:
+        """Between the device being free and the end of the copy, once that is over."""
+        return 0.0 if self._times is None else self._times.free.elapsed_time(self._times.done) / 1e3
 
     def wait(self) -> list[Tensor]:
         try:
-            if self._done is not None:
-                self._done.synchronize()
+            if self._times is not None:
+                self._times.done.synchronize()
             return self._hosts
         finally:
             self._sources = []

@@ -13,7 +13,7 @@ class Size(str, Enum):
     """Sizes of `make-checkpoint`: a few megabytes, or those of a release."""
 
     TINY = "tiny"
-    DEMO = "demo"
+    NOISE = "noise"
     V0_5 = "0.5"
     V1_5 = "1.5"
     V2 = "2"
@@ -34,7 +34,7 @@ class Dtype(str, Enum):
 
 def make_checkpoint(
     out: Annotated[Path, typer.Argument(help="Folder to make.")],
-    size: Annotated[Size, typer.Option(help="tiny, demo (tiny at real rates), or a full-size release.")] = Size.TINY,
+    size: Annotated[Size, typer.Option(help="tiny, noise (small, at real rates), or a full-size release.")] = Size.TINY,
     generation: Annotated[Generation, typer.Option(help="Architecture of a tiny checkpoint.")] = Generation.V2,
     seed: Annotated[int, typer.Option(help="Same seed, same weights.")] = 0,
     dtype: Annotated[Dtype | None, typer.Option(help="Default: the release's own.")] = None,
