@@ -13,6 +13,7 @@ from voxcpm_core.handle import EngineHandle
 from voxcpm_core.metrics.instance import Metrics, NoMetrics
 from voxcpm_core.prepare import count_target_tokens, prepare
 from voxcpm_core.serving.attempts import attempts
+from voxcpm_core.serving.chaining import vae_context, with_latents
 from voxcpm_core.serving.channel import Channel
 from voxcpm_core.serving.drain import Drain
 from voxcpm_core.serving.gate import Gate, Place
@@ -162,29 +163,33 @@ class Adapter:
                 self.roster.placed(channel, place)
                 stream = OutputStream(channel, place, arrival.output, self._pool, self._logger.log_info)
                 if parsed.is_complete:
-                    self._run(stream, arrival.prepared, parsed)
+                    self._run(stream, arrival.prepared, parsed, arrival.output)
                 else:
-                    self._intake.start(lambda: self._complete(parsed, channel, place, stream))
+                    self._intake.start(lambda: self._complete(parsed, channel, arrival, stream))
             except Exception:
                 place.leave()
                 raise
         if channel.closed:
             self.roster.forget(channel)
 
-    def _complete(self, parsed: ParsedRequest, channel: Channel, place: Place, stream: OutputStream) -> None:
+    def _complete(self, parsed: ParsedRequest, channel: Channel, arrival: _Arrival, stream: OutputStream) -> None:
         """Decode and normalise, in a thread of the intake."""
         engine = self._engine
         try:
             speech = self._intake.complete(parsed, channel.departure)
+            if parsed.options.is_chained:
+                speech = with_latents(speech, engine)
             prepared = prepare(speech, engine.model, engine.config, engine.tokenizer)
-            place.shrink(prepared.num_positions)
-            self._run(stream, prepared, replace(parsed, speech=speech))
+            arrival.place.shrink(prepared.num_positions)
+            self._run(stream, prepared, replace(parsed, speech=speech), arrival.output)
         except RequestError as error:
             stream.sink(Failed(error))
         except Exception as error:
             stream.sink(Failed(internal_error(error, f"request {channel.request_id!r}", self._logger.log_error)))
 
-    def _run(self, stream: OutputStream, prepared: EngineRequest, parsed: ParsedRequest) -> None:
+    def _run(self, stream: OutputStream, prepared: EngineRequest, parsed: ParsedRequest, output: Output) -> None:
+        if parsed.options.is_chained:
+            output.chain(stream.id, vae_context(parsed.speech, self._engine))
         tries: tuple[EngineRequest, ...] = (prepared,)
         if parsed.retry_badcase:
             tries = attempts(prepared, count_target_tokens(parsed.speech, self._engine.tokenizer))

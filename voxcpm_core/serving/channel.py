@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,7 @@ class Channel:
     ) -> None:
         self.request_id = request_id
         self.meter = meter or RequestMeter()
+        self.stream_id = secrets.token_hex(16)  # nobody can guess it
         self._sender = sender
         self._responses = responses
         self._lock = threading.Lock()

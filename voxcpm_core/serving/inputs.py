@@ -73,11 +73,12 @@ def parse_request(tensors: InputTensors, request_id: str, output_names: Collecti
 
 def _options(tensors: InputTensors, output_names: Collection[str]) -> OutputOptions:
     wants_audio = not output_names or "audio" in output_names
+    is_chained = not wants_audio and "stream_id" in output_names
     stream, deadline_ms = tensors.boolean("stream"), tensors.integer("deadline_ms")
     if deadline_ms is not None and deadline_ms < 1:
         raise invalid_parameter(f"deadline_ms: expected an integer >= 1, got {shown(deadline_ms)}")
     return OutputOptions(
-        format=tensors.choice("format", FORMATS) or DEFAULT_FORMAT,
+        format="mp3" if is_chained else tensors.choice("format", FORMATS) or DEFAULT_FORMAT,
         bitrate=tensors.integer("bitrate"),
         sample_rate=tensors.integer("sample_rate"),
         deadline_ms=deadline_ms,
@@ -85,6 +86,7 @@ def _options(tensors: InputTensors, output_names: Collection[str]) -> OutputOpti
         base64=tensors.choice("encoding", ENCODINGS) == "base64",
         wants_audio=wants_audio,
         wants_latents=bool(tensors.boolean("return_latents")) or not wants_audio,
+        is_chained=is_chained,
     )
 
 

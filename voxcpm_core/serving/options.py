@@ -21,3 +21,4 @@ class OutputOptions:
     base64: bool = False
     wants_audio: bool = True  # False: latents only
     wants_latents: bool = False
+    is_chained: bool = False  # latents go to another model of the ensemble, which makes mp3 of them

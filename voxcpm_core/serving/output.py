@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from voxcpm_core.audio.encode import make_encoder
+from voxcpm_core.audio.mp3 import mp3_bitrate
 from voxcpm_core.audio.resample import StreamResampler, output_rate
 from voxcpm_core.config.model import ModelConfig
 from voxcpm_core.serving.chunker import Chunker
 from voxcpm_core.serving.options import OutputOptions
-from voxcpm_core.serving.responses import StreamInfo
+from voxcpm_core.serving.responses import ChainInfo, StreamInfo
+from voxcpm_core.types import FloatArray
 
 
 class Output:
@@ -20,6 +22,7 @@ class Output:
         self._patch_seconds = model.samples_per_patch / self._model_rate
         self._rate = output_rate(options.format, options.sample_rate, self._model_rate)
         self.chunker()
+        self._chain: ChainInfo | None = None
 
     def chunker(self) -> Chunker:
         """A new one, for a stream from its first patch on."""
@@ -28,6 +31,10 @@ class Output:
         resampler = StreamResampler(self._model_rate, rate) if rate != self._model_rate else None
         return Chunker(options, encoder if options.wants_audio else None, self._patch_seconds, resampler=resampler)
 
+    def chain(self, stream_id: str, vae_context: FloatArray) -> None:
+        """The responses go to further models, as ChainInfo says."""
+        self._chain = ChainInfo(stream_id, mp3_bitrate(self._rate, self._options.bitrate), vae_context)
+
     def info(self, seed: int) -> StreamInfo:
         """What the responses of an attempt repeat."""
-        return StreamInfo(self._request_id, seed, self._rate, self._options)
+        return StreamInfo(self._request_id, seed, self._rate, self._options, self._chain)

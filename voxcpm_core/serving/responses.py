@@ -11,11 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxcpm_core.serving.options import OutputOptions
+from voxcpm_core.types import FloatArray
 
 if TYPE_CHECKING:
     from voxcpm_core.serving.chunker import Chunk  # brings encoders along, which a door has no use for
 
 NamedTensor = tuple[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class ChainInfo:
+    """What the models behind this one in an ensemble have to know of a stream."""
+
+    stream_id: str  # known to nobody else: request ids may be empty or another's
+    bitrate: int  # kbit/s
+    vae_context: FloatArray  # [frames, feat_dim]: latents that the decoder starts with, unheard
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class StreamInfo:
     seed: int
     sample_rate: int
     options: OutputOptions
+    chain: ChainInfo | None = None
 
 
 class Responses(Protocol):
@@ -72,6 +83,13 @@ def chunk_tensors(chunk: Chunk, info: StreamInfo) -> list[NamedTensor]:
         tensors.insert(0, ("audio", _bytes(audio)))
     if chunk.latents is not None:
         tensors.append(("latents", chunk.latents))
+    if info.chain is not None:
+        context = info.chain.vae_context
+        tensors += [
+            ("stream_id", _bytes(info.chain.stream_id.encode())),
+            ("bitrate", np.array([info.chain.bitrate], np.int32)),
+            ("vae_context", context if chunk.index == 0 else context[:0]),
+        ]
     return tensors
 
 

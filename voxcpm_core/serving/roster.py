@@ -50,6 +50,14 @@ class Roster:
             channel.dismiss(RequestError(ErrorCode.CANCELLED, "cancelled by its id"))
         return len(found)
 
+    def leave(self, stream_id: str) -> int:
+        """Somebody behind in an ensemble has no use for this stream any more; returns how many there are."""
+        with self._lock:
+            found = [each for each in self._places if each.stream_id == stream_id and not each.closed]
+        for channel in found:
+            channel.dismiss(RequestError(ErrorCode.CANCELLED, "cancelled by the caller"))
+        return len(found)
+
     def dismiss_all(self, error: RequestError) -> None:
         """End all requests with `error`."""
         with self._lock:

@@ -40,6 +40,10 @@ class OutputStream:
         self._last_index = 0  # of a patch of the attempt that runs
 
     @property
+    def id(self) -> str:
+        return self._channel.stream_id
+
+    @property
     def ended(self) -> bool:
         return self._channel.closed
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxcpm_core.errors import ErrorCode, RequestError, shown
 from voxcpm_core.types import FloatArray
@@ -21,6 +22,11 @@ class InputTensors:
 
     def has(self, name: str) -> bool:
         return name in self._tensors
+
+    def array(self, name: str) -> NDArray[Any]:
+        """As it came; raises KeyError where it has not."""
+        values: NDArray[Any] = self._tensors[name].as_numpy()
+        return values
 
     def boolean(self, name: str) -> bool | None:
         value = self._scalar(name, "b", ErrorCode.INVALID_PARAMETER)

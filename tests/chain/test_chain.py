@@ -1,0 +1,137 @@
+"""The ensemble's steps on a stand-in for Triton: a stream's chunks one after the other, and streams that end early."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.serving.fake_triton import FakeBackend, FakeRequest, FakeSender, text
+from voxcpm_core.audio.mp3 import Mp3Encoder
+from voxcpm_core.chain import step as step_module
+from voxcpm_core.chain.audiovae import start_audiovae
+from voxcpm_core.chain.mp3 import Mp3Model, start_mp3_encoder
+from voxcpm_core.chain.step import Step
+from voxcpm_core.checkpoint.load import load_config
+from voxcpm_core.checkpoint.locate import DEMO_FOLDER
+from voxcpm_core.checkpoint.read import read_vae_tensors
+from voxcpm_core.errors import ConfigError
+from voxcpm_core.vae import VaeDecoder
+
+RATE = 16_000
+ARGS = {"model_instance_kind": "CPU", "model_instance_device_id": "0", "model_config": json.dumps({})}
+PCM = np.random.default_rng(3).uniform(-0.5, 0.5, (6, 1280)).astype(np.float32)  # chunks
+
+
+def inputs(stream_id: str, index: int, is_last: bool, **tensors: np.ndarray) -> dict[str, np.ndarray]:
+    return {
+        "stream_id": text(stream_id), "chunk_index": np.array([index], np.int32), "is_last": np.array([is_last]),
+        "sample_rate": np.array([RATE], np.int32), "bitrate": np.array([64], np.int32), "request_id": text("r1"),
+        "finish_reason": text("stop" if is_last else ""), "seed": np.array([7], np.int64), **tensors,
+    }
+
+
+def run(model: Any, given: dict[str, np.ndarray], sender: FakeSender | None = None) -> FakeSender:
+    request = FakeRequest(given, sender=sender or FakeSender())
+    model.execute([request])
+    assert (request.sender.num_finals, request.sender.violations) == (1, [])
+    return request.sender
+
+
+@pytest.fixture
+def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Streams that the engines were asked to leave."""
+    asked: list[str] = []
+    monkeypatch.setattr("voxcpm_core.chain.leaving.Leaver.leave", lambda self, stream_id: asked.append(stream_id))
+    return asked
+
+
+@pytest.fixture
+def mp3(left: list[str]) -> Mp3Model:
+    return start_mp3_encoder({}, FakeBackend(), {})
+
+
+def encoded(pcm: np.ndarray) -> bytes:
+    encoder = Mp3Encoder(RATE, 64)
+    return b"".join(encoder.encode(each) for each in pcm) + encoder.finish()
+
+
+def test_streams_take_turns_and_do_not_mix(mp3: Mp3Model, left: list[str]):
+    sent: dict[str, list[dict[str, Any]]] = {"a": [], "b": []}
+    for index in range(len(PCM)):
+        for name, pcm in (("a", PCM), ("b", PCM[::-1])):
+            chunk = inputs(name, index, index == len(PCM) - 1, pcm=pcm[index])
+            sent[name] += run(mp3, chunk).chunks
+    for name, pcm in (("a", PCM), ("b", PCM[::-1])):
+        assert b"".join(chunk["audio"] for chunk in sent[name]) == encoded(pcm)
+        assert [chunk["chunk_index"] for chunk in sent[name]] == list(range(len(sent[name])))
+        assert sum(chunk["num_samples"] for chunk in sent[name]) == pcm.size
+        assert all(chunk["audio"] for chunk in sent[name])
+        assert (sent[name][-1]["is_last"], sent[name][-1]["finish_reason"]) == (True, b"stop")
+    assert (mp3.step.num_streams, left) == (0, [])
+
+
+def test_who_has_gone_is_told_to_the_engine_and_forgotten(mp3: Mp3Model, left: list[str]):
+    run(mp3, inputs("a", 0, False, pcm=PCM[0]))
+    sender = FakeSender()
+    sender.gone.set()
+    assert run(mp3, inputs("a", 1, False, pcm=PCM[1]), sender).errors[0].code == "CANCELLED"
+    assert (mp3.step.num_streams, left) == (0, ["a"])
+
+
+def test_a_chunk_that_is_missing_or_broken_ends_the_stream_alone(mp3: Mp3Model, left: list[str]):
+    for name in ("a", "b", "c"):
+        run(mp3, inputs(name, 0, False, pcm=PCM[0]))
+    assert "[INTERNAL]" in run(mp3, inputs("a", 2, False, pcm=PCM[2])).errors[0].message
+    without = inputs("b", 1, False)
+    assert "[INTERNAL]" in run(mp3, without).errors[0].message
+    assert "[INTERNAL]" in run(mp3, inputs("b", 2, False, pcm=PCM[1])).errors[0].message
+    assert run(mp3, inputs("c", 1, True, pcm=PCM[1])).errors == []
+    assert left == ["a", "b", "b"]
+    assert mp3.step.num_streams == 0
+
+
+def test_a_stream_without_an_end_is_forgotten(mp3: Mp3Model, monkeypatch: pytest.MonkeyPatch):
+    run(mp3, inputs("dead", 0, False, pcm=PCM[0]))
+    monkeypatch.setattr(step_module, "FORGOTTEN_S", -1.0)
+    run(mp3, inputs("b", 0, True, pcm=PCM[0]))
+    assert mp3.step.num_streams == 0
+
+
+@pytest.mark.parametrize("num_context", [0, 3])
+def test_the_decoder_alone_gives_the_samples_of_the_whole(left: list[str], num_context: int):
+    model = start_audiovae(ARGS, FakeBackend(), {"VOXCPM_MODEL": "demo"})
+    config = load_config(DEMO_FOLDER)
+    frames = config.patch_size
+    rng = np.random.default_rng(5)
+    latents = rng.standard_normal((7 * frames, config.feat_dim)).astype(np.float32)
+    context = rng.standard_normal((num_context * frames, config.feat_dim)).astype(np.float32)
+    pcm = []
+    for index, cut in enumerate(np.split(latents, [frames, 3 * frames])):
+        first = context if index == 0 else context[:0]
+        sender = run(model, inputs("a", index, index == 2, latents=cut, vae_context=first))
+        (response,) = sender.responses
+        pcm.append(next(each.as_numpy() for each in response.output_tensors if each.name() == "pcm"))
+    import torch
+
+    decoder = VaeDecoder.from_tensors(config.vae, read_vae_tensors(DEMO_FOLDER, config))
+    whole = decoder.decode_offline(torch.from_numpy(np.concatenate((context, latents))).t().unsqueeze(0))[0].numpy()
+    num_unheard = len(whole) * num_context // (num_context + 7)
+    np.testing.assert_allclose(np.concatenate(pcm), whole[num_unheard:], atol=1e-5)
+    model.close()
+
+
+def test_who_does_not_use_the_ensemble_pays_no_torch():
+    program = "import sys, voxcpm_core.chain.audiovae, voxcpm_core.chain.mp3; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_what_keeps_it_from_loading_is_named(left: list[str]):
+    with pytest.raises(ConfigError, match="VOXCPM_MODEL is not set"):
+        start_audiovae(ARGS, FakeBackend(), {})
+    assert isinstance(start_audiovae(ARGS, FakeBackend(), {"VOXCPM_MODEL": "demo", "VOXCPM_PRELOAD": "1"}).step, Step)

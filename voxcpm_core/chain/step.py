@@ -1,0 +1,99 @@
+"""A model of the ensemble that keeps state for each stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.serving.channel import Channel
+from voxcpm_core.serving.parameters import utf8_or_none
+from voxcpm_core.serving.responses import NamedTensor, TritonResponses
+from voxcpm_core.serving.tensors import InputTensors
+
+FORGOTTEN_S = 600.0  # without a chunk; far longer than any send may block
+
+
+class Part(Protocol):
+    """One stream's state. `take` gives the outputs for a chunk's inputs, None while there is nothing to tell."""
+
+    def take(self, tensors: InputTensors, is_last: bool) -> list[NamedTensor] | None: ...
+
+
+class _Kept:
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.next_index = 0
+        self.used_s = time.monotonic()
+
+
+class Step:
+    """What Triton calls, one chunk after the other: a single instance, so chunks keep their order."""
+
+    def __init__(
+        self, pb_utils: Any, begin: Callable[[InputTensors], Part], leave: Callable[[str], None]
+    ) -> None:
+        self._begin = begin
+        self._leave = leave
+        self._logger = pb_utils.Logger
+        self._responses = TritonResponses(pb_utils)
+        self._kept: dict[str, _Kept] = {}
+
+    @property
+    def num_streams(self) -> int:
+        return len(self._kept)
+
+    def execute(self, requests: Iterable[Any]) -> None:
+        """Answer each chunk with one response or none; never raises."""
+        for request in requests:
+            channel = Channel(request.get_response_sender(), self._responses, utf8_or_none(request.request_id) or "")
+            with channel.answering(self._logger.log_error):
+                self._take(InputTensors(request.inputs()), channel)
+        self._forget_dead_streams()
+
+    def _take(self, tensors: InputTensors, channel: Channel) -> None:
+        stream_id, index = _text(tensors, "stream_id"), tensors.integer("chunk_index")
+        if channel.is_cancelled():
+            self._end(stream_id)
+            raise RequestError(ErrorCode.CANCELLED, "cancelled by the caller")
+        try:
+            if index == 0:
+                self._kept[stream_id] = _Kept(self._begin(tensors))
+            kept = self._kept.get(stream_id)
+            if kept is None or kept.next_index != index:
+                raise RequestError(ErrorCode.INTERNAL, "a chunk of the stream is missing")
+            is_last = bool(tensors.boolean("is_last"))
+            outputs = kept.part.take(tensors, is_last)
+        except Exception:
+            self._end(stream_id)
+            raise
+        kept.next_index += 1
+        kept.used_s = time.monotonic()
+        if is_last:
+            del self._kept[stream_id]
+        if outputs is not None:
+            channel.send(outputs)
+        channel.finish()
+
+    def _end(self, stream_id: str) -> None:
+        self._kept.pop(stream_id, None)
+        self._leave(stream_id)
+
+    def _forget_dead_streams(self) -> None:
+        """Of a stream whose engine failed no last chunk comes."""
+        oldest_s = time.monotonic() - FORGOTTEN_S
+        for stream_id in [name for name, kept in self._kept.items() if kept.used_s < oldest_s]:
+            del self._kept[stream_id]
+
+
+def passed_on(tensors: InputTensors, *names: str) -> list[NamedTensor]:
+    """Inputs that are outputs, too."""
+    return [(name, tensors.array(name)) for name in names]
+
+
+def _text(tensors: InputTensors, name: str) -> str:
+    value = tensors.text(name, ErrorCode.INTERNAL)
+    if value is None:
+        raise RequestError(ErrorCode.INTERNAL, f"{name} is missing")
+    return value
