@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,12 @@ from voxcpm_core.chain import step as step_module
 from voxcpm_core.chain.audiovae import start_audiovae
 from voxcpm_core.chain.mp3 import Mp3Model, start_mp3_encoder
 from voxcpm_core.chain.step import Step
+from voxcpm_core.chain.upstream import Upstream
 from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.checkpoint.locate import DEMO_FOLDER
 from voxcpm_core.checkpoint.read import read_vae_tensors
 from voxcpm_core.errors import ConfigError
+from voxcpm_core.local.server import LocalServer
 from voxcpm_core.vae import VaeDecoder
 
 RATE = 16_000
@@ -47,7 +52,7 @@ def run(model: Any, given: dict[str, np.ndarray], sender: FakeSender | None = No
 def left(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Streams that the engines were asked to leave."""
     asked: list[str] = []
-    monkeypatch.setattr("voxcpm_core.chain.leaving.Leaver.leave", lambda self, stream_id: asked.append(stream_id))
+    monkeypatch.setattr("voxcpm_core.chain.upstream.Upstream.leave", lambda self, stream_id: asked.append(stream_id))
     return asked
 
 
@@ -135,3 +140,37 @@ def test_what_keeps_it_from_loading_is_named(left: list[str]):
     with pytest.raises(ConfigError, match="VOXCPM_MODEL is not set"):
         start_audiovae(ARGS, FakeBackend(), {})
     assert isinstance(start_audiovae(ARGS, FakeBackend(), {"VOXCPM_MODEL": "demo", "VOXCPM_PRELOAD": "1"}).step, Step)
+
+
+def test_the_engines_are_told_by_their_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    told: list[dict[str, Any]] = []
+
+    def take(request: Mapping[str, Any]) -> dict[str, Any]:
+        told.append({name: request[name] for name in ("left", "taken")})
+        return {}
+
+    upstream = Upstream(os.getpid())
+    upstream.leave("nobody is there yet")
+    wait_until(lambda: not upstream._left)
+    server = LocalServer("voxcpm", {"told": take}, os.getpid(), print)
+    upstream.taken("a", 1)
+    wait_until(lambda: len(told) == 1)
+    server.close()
+    upstream.taken("a", 2)
+    wait_until(lambda: not upstream._taken)
+    again = LocalServer("voxcpm", {"told": take}, os.getpid(), print)
+    upstream.leave("b")
+    upstream.taken("a", 3)
+    upstream.close()
+    again.close()
+    assert told[0] == {"left": [], "taken": {"a": 1}}
+    assert {"b"} == {name for each in told[1:] for name in each["left"]}
+    assert {"a": 3} in [each["taken"] for each in told[1:]]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + 5.0
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.002)

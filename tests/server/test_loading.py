@@ -22,6 +22,7 @@ INPUTS = {
 OUTPUTS = {
     "audio": "BYTES", "chunk_index": "INT32", "num_samples": "INT32", "sample_rate": "INT32", "request_id": "BYTES",
     "is_last": "BOOL", "finish_reason": "BYTES", "seed": "INT64", "latents": "FP32",
+    "stream_id": "BYTES", "bitrate": "INT32", "vae_context": "FP32",  # for the ensemble
 }
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from voxcpm_core.chain.leaving import Leaver
 from voxcpm_core.chain.step import Step, passed_on
+from voxcpm_core.chain.upstream import Upstream
 from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.checkpoint.locate import locate
 from voxcpm_core.config.settings import given_settings, model_parameters
@@ -53,12 +53,12 @@ class VaeModel:
         self._decoder: LoadedDecoder | None = None
         if settings.preload:
             self._loaded()
-        self._leaver = Leaver(os.getppid())
-        self.step = Step(pb_utils, self._begin, self._leaver.leave)
+        self._upstream = Upstream(os.getppid())
+        self.step = Step(pb_utils, self._begin, self._upstream.leave)
         self.execute = self.step.execute
 
     def close(self) -> None:
-        self._leaver.close()
+        self._upstream.close()
 
     def _begin(self, tensors: InputTensors) -> VaePart:
         return VaePart(self._loaded().stream(tensors.array("vae_context")))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from voxcpm_core.audio.mp3 import Mp3Encoder
-from voxcpm_core.chain.leaving import Leaver
 from voxcpm_core.chain.step import Step, passed_on
+from voxcpm_core.chain.upstream import Upstream
 from voxcpm_core.serving.responses import NamedTensor
 from voxcpm_core.serving.tensors import InputTensors
 
@@ -48,12 +48,12 @@ class Mp3Model:
     """What Triton loads."""
 
     def __init__(self, pb_utils: Any) -> None:
-        self._leaver = Leaver(os.getppid())
-        self.step = Step(pb_utils, Mp3Part, self._leaver.leave)
+        self._upstream = Upstream(os.getppid())
+        self.step = Step(pb_utils, Mp3Part, self._upstream.leave, self._upstream.taken)
         self.execute = self.step.execute
 
     def close(self) -> None:
-        self._leaver.close()
+        self._upstream.close()
 
 
 def start_mp3_encoder(args: Mapping[str, str], pb_utils: Any, environ: Mapping[str, str]) -> Mp3Model:

@@ -32,10 +32,13 @@ class Step:
     """What Triton calls, one chunk after the other: a single instance, so chunks keep their order."""
 
     def __init__(
-        self, pb_utils: Any, begin: Callable[[InputTensors], Part], leave: Callable[[str], None]
+        self, pb_utils: Any, begin: Callable[[InputTensors], Part], leave: Callable[[str], None],
+        taken: Callable[[str, int], None] = lambda stream_id, num_chunks: None,
     ) -> None:
+        """`leave` is told which streams have ended early, `taken` how many chunks of a stream have been worked off."""
         self._begin = begin
         self._leave = leave
+        self._taken = taken
         self._logger = pb_utils.Logger
         self._responses = TritonResponses(pb_utils)
         self._kept: dict[str, _Kept] = {}
@@ -75,6 +78,7 @@ class Step:
         if outputs is not None:
             channel.send(outputs)
         channel.finish()
+        self._taken(stream_id, kept.next_index)
 
     def _end(self, stream_id: str) -> None:
         self._kept.pop(stream_id, None)

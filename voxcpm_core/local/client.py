@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Container
 from types import TracebackType
 from typing import Any
 
@@ -55,16 +56,20 @@ class LocalClient:
         self.close()
 
 
-def connect_instances(model: str | None, server_pid: int, timeout_s: float = 5.0) -> list[LocalClient]:
+def connect_instances(
+    model: str | None, server_pid: int, timeout_s: float = 5.0, but: Container[str] = ()
+) -> list[LocalClient]:
     """A connection to every living instance of `model` in the tritonserver with that process id; none is no error.
 
-    None is every model that has an engine. `timeout_s` bounds each answer. Raises ProcessLookupError without such a
-    process, and PermissionError where the folder is not this user's alone.
+    None is every model that has an engine. `timeout_s` bounds each answer; sockets named in `but` are left out. Raises
+    ProcessLookupError without such a process, and PermissionError where the folder is not this user's alone.
     """
     clients: list[LocalClient] = []
     try:
         with own_folder(server_pid, create=False) as folder:
             for path in sorted(folder.glob("[!.]*-*" if model is None else f"{digest(model)}-*")):
+                if path.name in but:
+                    continue
                 connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
                 connection.settimeout(timeout_s)
                 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,7 @@ class Channel:
         self.request_id = request_id
         self.meter = meter or RequestMeter()
         self.stream_id = secrets.token_hex(16)  # nobody can guess it
+        self.when_taken: Callable[[int], None] = lambda num_chunks: None  # told by the last model of an ensemble
         self._sender = sender
         self._responses = responses
         self._lock = threading.Lock()

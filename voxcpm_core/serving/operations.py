@@ -46,7 +46,7 @@ class Operations:
             "remove_voice": self._remove_voice,
             "encode": self._encode,
             "drain": self._drain,
-            "leave": self._leave,
+            "told": self._told,
         }
         self.by_name: dict[str, Operation] = {op: partial(self._named, operation) for op, operation in own.items()}
         self.by_name["status"] = lambda request: status(
@@ -81,10 +81,11 @@ class Operations:
     def _cancel(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {"cancelled": self._adapter.cancel(_text(request, "request_id"))}
 
-    def _leave(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        num_left = self._adapter.roster.leave(_text(request, "stream_id"))
-        self._adapter.look_for_departures()
-        return {"left": num_left}
+    def _told(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self._adapter.roster.told(request.get("left", []), request.get("taken", {}))
+        if request.get("left"):
+            self._adapter.look_for_departures()
+        return {}
 
     def _voices(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {"voices": [record.listed() for record in self._adapter.voices.records()]}

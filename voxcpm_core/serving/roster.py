@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection, Mapping
 
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.serving.channel import Channel
@@ -50,13 +51,15 @@ class Roster:
             channel.dismiss(RequestError(ErrorCode.CANCELLED, "cancelled by its id"))
         return len(found)
 
-    def leave(self, stream_id: str) -> int:
-        """Somebody behind in an ensemble has no use for this stream any more; returns how many there are."""
+    def told(self, left: Collection[str], taken: Mapping[str, int]) -> None:
+        """What the models behind this one in an ensemble say of streams: those left, and how many chunks were taken."""
         with self._lock:
-            found = [each for each in self._places if each.stream_id == stream_id and not each.closed]
+            found = [each for each in self._places if not each.closed]
         for channel in found:
-            channel.dismiss(RequestError(ErrorCode.CANCELLED, "cancelled by the caller"))
-        return len(found)
+            if channel.stream_id in left:
+                channel.dismiss(RequestError(ErrorCode.CANCELLED, "cancelled by the caller"))
+            elif channel.stream_id in taken:
+                channel.when_taken(taken[channel.stream_id])
 
     def dismiss_all(self, error: RequestError) -> None:
         """End all requests with `error`."""

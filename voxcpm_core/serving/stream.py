@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-from voxcpm_core.errors import RequestError
+from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.faults import Log, internal_error
 from voxcpm_core.handle import EngineHandle
 from voxcpm_core.serving.channel import Channel
+from voxcpm_core.serving.chunker import Chunk
 from voxcpm_core.serving.gate import Place
 from voxcpm_core.serving.output import Output
 from voxcpm_core.serving.responses import chunk_tensors
 from voxcpm_core.serving.sender_pool import SenderPool
 from voxcpm_core.types import Admitted, EngineRequest, Failed, Patch, StreamEvent
 
+WINDOW_CHUNKS = 8  # of a chained stream: sent, and not yet taken by the last model of the ensemble
+STALLED_S = 60.0  # without one being taken
+
 
 class _Next(Enum):
     ATTEMPT = "attempt"  # the one before ran to its limit
+    CHUNK = "chunk"  # the last model of the ensemble has taken one
 
 
 class OutputStream:
@@ -36,6 +42,10 @@ class OutputStream:
         self._cancel: Callable[[], None] | None = None
         self._departure: RequestError | None = None  # once set, nothing but it is sent
         self._num_patches = 0
+        self._held: deque[Chunk] = deque()  # of a chained stream, beyond the window
+        self._num_sent = self._num_taken = 0  # chunks
+        self._taken_s = time.monotonic()
+        channel.when_taken = self._take_note
         self._attempts: deque[EngineRequest] = deque()
         self._last_index = 0  # of a patch of the attempt that runs
 
@@ -76,7 +86,7 @@ class OutputStream:
 
     def cancel_if_gone(self) -> bool:
         try:
-            self._departure = self._channel.departure()
+            self._departure = self._channel.departure() or self._stall()
             if self._departure is None:
                 return False
         except Exception as fault:  # the poller serves all streams and must outlive one that cannot be asked
@@ -109,6 +119,8 @@ class OutputStream:
                 self._fail(event.error)
             elif isinstance(event, Patch):
                 self._send(event)
+            elif event is _Next.CHUNK:
+                self._flush()
             elif self._departure is not None:
                 self.sink(Failed(self._departure))
             else:
@@ -122,12 +134,32 @@ class OutputStream:
             return
         self._num_patches += 1
         chunk = self._chunker.add(patch)
-        if chunk is None:
-            return
-        self._channel.send(chunk_tensors(chunk, self._info))
-        self._channel.meter.sent(chunk.num_samples / self._info.sample_rate, self._info.options.stream)
-        if chunk.is_last:
-            self._channel.finish(chunk.finish_reason)
+        if chunk is not None:
+            self._held.append(chunk)
+            self._flush()
+
+    def _flush(self) -> None:
+        """Triton holds whatever it is given for a slow model of an ensemble, so it is given no more than the window."""
+        while self._held and not self._channel.closed and self._departure is None:
+            if self._info.chain is not None and self._num_sent - self._num_taken >= WINDOW_CHUNKS:
+                return
+            chunk = self._held.popleft()
+            if not self._num_sent - self._num_taken:
+                self._taken_s = time.monotonic()
+            self._num_sent += 1
+            self._channel.send(chunk_tensors(chunk, self._info))
+            self._channel.meter.sent(chunk.num_samples / self._info.sample_rate, self._info.options.stream)
+            if chunk.is_last:
+                self._channel.finish(chunk.finish_reason)
+
+    def _take_note(self, num_taken: int) -> None:
+        self._num_taken, self._taken_s = num_taken, time.monotonic()
+        self._lane.put(_Next.CHUNK)
+
+    def _stall(self) -> RequestError | None:
+        if self._held and time.monotonic() > self._taken_s + STALLED_S:
+            return RequestError(ErrorCode.INTERNAL, f"a model behind it has taken nothing for {STALLED_S:.0f} s")
+        return None
 
     def _fail(self, error: RequestError) -> None:
         try:

@@ -1,0 +1,67 @@
+"""Telling the engines what becomes of their streams: Triton 2.51 tells a running step of an ensemble nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from voxcpm_core.errors import RequestError
+from voxcpm_core.local.client import LocalClient, connect_instances
+
+ANSWER_S = 2.0
+TELL_S = 0.02  # what happens within it is told at once
+
+
+class Upstream:
+    """All engine instances of one tritonserver are told everything; each knows its own streams."""
+
+    def __init__(self, server_pid: int) -> None:
+        self._server_pid = server_pid
+        self._cond = threading.Condition()
+        self._left: list[str] = []
+        self._taken: dict[str, int] = {}
+        self._closing = False
+        self._clients: dict[str, LocalClient] = {}
+        self._thread = threading.Thread(target=self._run, name="voxcpm-upstream", daemon=True)
+        self._thread.start()
+
+    def leave(self, stream_id: str) -> None:
+        """Nobody has a use for the stream any more."""
+        with self._cond:
+            self._left.append(stream_id)
+            self._cond.notify()
+
+    def taken(self, stream_id: str, num_chunks: int) -> None:
+        """So many chunks of the stream, in all, have been worked off."""
+        with self._cond:
+            self._taken[stream_id] = num_chunks
+            self._cond.notify()
+
+    def close(self) -> None:
+        """Tell the rest and end."""
+        with self._cond:
+            self._closing = True
+            self._cond.notify()
+        self._thread.join()
+        for client in self._clients.values():
+            client.close()
+
+    def _run(self) -> None:
+        while True:
+            with self._cond:
+                self._cond.wait_for(lambda: self._closing or self._left or self._taken)
+                if not self._left and not self._taken:
+                    return
+                left, self._left = self._left, []
+                taken, self._taken = self._taken, {}
+            self._tell(left, taken)
+            time.sleep(TELL_S)
+
+    def _tell(self, left: list[str], taken: dict[str, int]) -> None:
+        for client in connect_instances(None, self._server_pid, ANSWER_S, but=self._clients):
+            self._clients[client.name] = client
+        for name, client in list(self._clients.items()):
+            try:
+                client.ask("told", left=left, taken=taken)
+            except (OSError, RequestError):  # it ends, and its streams with it
+                self._clients.pop(name).close()
