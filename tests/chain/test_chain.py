@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.serving.fake_triton import FakeBackend, FakeRequest, FakeSender, text
+from tests.signature import FOR_THE_ENSEMBLE, REPOSITORY, signature, without
 from voxcpm_core.audio.mp3 import Mp3Encoder
 from voxcpm_core.chain import step as step_module
 from voxcpm_core.chain.audiovae import start_audiovae
@@ -29,6 +32,8 @@ from voxcpm_core.local.server import LocalServer
 from voxcpm_core.vae import VaeDecoder
 
 RATE = 16_000
+NOT_TAKEN = {"format", "stream", "encoding", "retry_badcase", "return_latents", "sample_rate"}
+KINDS = ("input_map", "output_map")
 ARGS = {"model_instance_kind": "CPU", "model_instance_device_id": "0", "model_config": json.dumps({})}
 PCM = np.random.default_rng(3).uniform(-0.5, 0.5, (6, 1280)).astype(np.float32)  # chunks
 
@@ -64,6 +69,26 @@ def mp3(left: list[str]) -> Mp3Model:
 def encoded(pcm: np.ndarray) -> bytes:
     encoder = Mp3Encoder(RATE, 64)
     return b"".join(encoder.encode(each) for each in pcm) + encoder.finish()
+
+
+def test_the_ensemble_s_signature_is_that_of_voxcpm_less_what_it_cannot_do():
+    (given, made), (own_given, own_made) = signature("voxcpm"), signature("voxcpm_mp3")
+    assert own_given == without(given, NOT_TAKEN)
+    renamed = [each.replace('"seed"', '"used_seed"') for each in without(made, {"latents", *FOR_THE_ENSEMBLE})]
+    assert sorted(own_made) == sorted(renamed)
+
+
+def test_every_step_takes_all_that_the_one_before_gives():
+    config = (REPOSITORY / "voxcpm_mp3" / "config.pbtxt").read_text()
+    steps = config.split("model_name:")[1:]
+    entry = r' { key: "(\w+)" value: "(\w+)" }'
+    maps = [{kind: dict(re.findall(kind + entry, step)) for kind in KINDS} for step in steps]
+    for before, after in pairwise(maps):
+        assert set(before["output_map"].values()) == set(after["input_map"].values())
+    for model, step in zip(("voxcpm", "audiovae", "mp3_encoder"), maps, strict=True):
+        assert f'"{model}"' in steps[maps.index(step)]
+        for kind, lines in zip(KINDS, signature(model), strict=True):
+            assert set(step[kind]) <= {each.split('"')[1] for each in lines}
 
 
 def test_streams_take_turns_and_do_not_mix(mp3: Mp3Model, left: list[str]):

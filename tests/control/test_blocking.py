@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +12,9 @@ import pytest
 from tests.control.conftest import Fleet, Light
 from tests.serving.fake_triton import FakeRequest, FakeSender, text
 from tests.serving.served import GENEROUS_S, speech, wav_bytes
+from tests.signature import FOR_THE_ENSEMBLE, REPOSITORY, signature, without
 from voxcpm_core.errors import ConfigError
 
-REPOSITORY = Path(__file__).parents[2] / "model_repository"
 SEED = {"seed": np.array([3], np.int64)}
 
 
@@ -48,10 +46,10 @@ def message(light: Light, request: FakeRequest) -> str:
 
 
 def test_its_signature_is_that_of_voxcpm():
-    config = {model: (REPOSITORY / model / "config.pbtxt").read_text() for model in ("voxcpm", "voxcpm_blocking")}
-    own, theirs = (re.findall(r"\{ name: .* \}", config[model]) for model in ("voxcpm_blocking", "voxcpm"))
-    assert [each for each in own if '"model"' not in each] == [each for each in theirs if '"stream"' not in each]
-    assert "decoupled" not in config["voxcpm_blocking"]
+    (given, made), (own_given, own_made) = signature("voxcpm"), signature("voxcpm_blocking")
+    assert without(own_given, {"model"}) == without(given, {"stream"})
+    assert own_made == without(made, FOR_THE_ENSEMBLE)
+    assert "decoupled" not in (REPOSITORY / "voxcpm_blocking" / "config.pbtxt").read_text()
 
 
 @pytest.mark.parametrize(
