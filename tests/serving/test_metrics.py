@@ -134,6 +134,17 @@ def test_times_are_those_of_the_chunks(load: Callable[..., Loaded]):
     assert one.metrics.value("voxcpm_audio_seconds_total") == pytest.approx(audio_s)
 
 
+def test_a_stream_that_becomes_audio_elsewhere_counts_as_its_audio(load: Callable[..., Loaded]):
+    one = load()
+    request = speech(patches=6)
+    request.output_names = ("latents", "stream_id")
+    one.run(request)
+    one.wait_for(1, "voxcpm_requests_finished_total")
+    audio_s = 6 * MODEL.samples_per_patch / MODEL.vae.sample_rate
+    assert one.metrics.value("voxcpm_audio_seconds_total") == pytest.approx(audio_s)
+    assert len(one.metrics.observations("voxcpm_time_to_first_audio_seconds")) == 1
+
+
 def test_steps_and_restarts(load: Callable[..., Loaded]):
     one = load()
     one.engine.num_restarts = 2

@@ -20,6 +20,7 @@ class Output:
         self._options = options
         self._model_rate = model.vae.sample_rate
         self._patch_seconds = model.samples_per_patch / self._model_rate
+        self._frame_s = self._patch_seconds / model.patch_size
         self._rate = output_rate(options.format, options.sample_rate, self._model_rate)
         self.chunker()
         self._chain: ChainInfo | None = None
@@ -33,7 +34,7 @@ class Output:
 
     def chain(self, stream_id: str, vae_context: FloatArray) -> None:
         """The responses go to further models, as ChainInfo says."""
-        self._chain = ChainInfo(stream_id, mp3_bitrate(self._rate, self._options.bitrate), vae_context)
+        self._chain = ChainInfo(stream_id, mp3_bitrate(self._rate, self._options.bitrate), vae_context, self._frame_s)
 
     def info(self, seed: int) -> StreamInfo:
         """What the responses of an attempt repeat."""

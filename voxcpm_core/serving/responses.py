@@ -26,6 +26,7 @@ class ChainInfo:
     stream_id: str  # known to nobody else: request ids may be empty or another's
     bitrate: int  # kbit/s
     vae_context: FloatArray  # [frames, feat_dim]: latents that the decoder starts with, unheard
+    frame_s: float  # audio that a frame of latents becomes
 
 
 @dataclass(frozen=True)

@@ -148,9 +148,14 @@ class OutputStream:
                 self._taken_s = time.monotonic()
             self._num_sent += 1
             self._channel.send(chunk_tensors(chunk, self._info))
-            self._channel.meter.sent(chunk.num_samples / self._info.sample_rate, self._info.options.stream)
+            self._channel.meter.sent(self._seconds_of(chunk), self._info.options.stream)
             if chunk.is_last:
                 self._channel.finish(chunk.finish_reason)
+
+    def _seconds_of(self, chunk: Chunk) -> float:
+        if self._info.chain is not None and chunk.latents is not None:
+            return len(chunk.latents) * self._info.chain.frame_s
+        return chunk.num_samples / self._info.sample_rate
 
     def _take_note(self, num_taken: int) -> None:
         self._num_taken, self._taken_s = num_taken, time.monotonic()
