@@ -7,6 +7,7 @@ from typing import Protocol
 
 from voxcpm_core.config.engine import EngineConfig
 from voxcpm_core.config.model import ModelConfig
+from voxcpm_core.lora.facts import LoraFacts
 from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.types import EngineRequest, EngineStats, EventSink, FloatArray, PadSide
 
@@ -37,6 +38,10 @@ class EngineHandle(Protocol):
 
     def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
         """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; fails with RequestError."""
+        ...
+
+    def check_lora(self, path: str) -> Future[LoraFacts]:
+        """What an adapter's folder, below the folder of all adapters, holds; fails with RequestError."""
         ...
 
     def stats(self) -> EngineStats: ...

@@ -67,6 +67,7 @@ def prepare(
         inference_timesteps=int(params.inference_timesteps),
         seed=draw_seed() if params.seed is None else int(params.seed),
         wants_audio=request.wants_audio,
+        lora=request.lora,
     )
 
 

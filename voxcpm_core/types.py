@@ -54,6 +54,15 @@ class SamplingParams:
 
 
 @dataclass(frozen=True)
+class LoraRef:
+    """A registered adapter, as it was when a request named it."""
+
+    name: str
+    path: str  # of its folder, below the folder of all adapters
+    digest: str  # of its files: what is registered anew under the same name has another
+
+
+@dataclass(frozen=True)
 class SpeechRequest:
     """What a caller asks for, before validation against a model."""
 
@@ -64,6 +73,7 @@ class SpeechRequest:
     reference: Condition | None = None
     params: SamplingParams = field(default_factory=SamplingParams)
     wants_audio: bool = True  # False: latents only, the VAE decoder is not run
+    lora: LoraRef | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,7 @@ class EngineRequest:
     inference_timesteps: int
     seed: int
     wants_audio: bool
+    lora: LoraRef | None = None
 
     @property
     def num_positions(self) -> int:

@@ -106,7 +106,10 @@ class Harness:
         received = Received()
         engine_request = self.prepare(request) if isinstance(request, SpeechRequest) else request
         self._fanout.add(self._next_id, received)
-        self.core.add(self._next_id, engine_request)
+        loading = self.core.add(self._next_id, engine_request)
+        if loading is not None:
+            loading.exception()  # waits
+            self.core.enter(self._next_id)
         self._next_id += 1
         return received
 
@@ -122,6 +125,7 @@ class Harness:
     def drain(self) -> None:
         while self.core.has_work:
             self.step()
+        self._fanout.deliver(self.core.take_events())  # of streams that never ran
 
     def run(self, request: SpeechRequest | EngineRequest) -> Received:
         """One request alone."""

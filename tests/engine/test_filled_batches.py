@@ -14,6 +14,7 @@ import torch
 
 from tests.engine.harness import CPU, SMALL, Harness
 from tests.engine.requests import tone
+from tests.lora.adapters import add_adapter
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.runner import evaluations, graphs, prefill_graphs
 from voxcpm_core.runner.graph_set import GraphSet, make_graphs
@@ -86,16 +87,21 @@ def requests(model: ModelConfig) -> list[SpeechRequest]:
 
 @pytest.mark.parametrize("generation", ["0.5", "2"])
 def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(
-    generation, tiny_checkpoints, graph_set, monkeypatch
+    generation, tiny_checkpoints, graph_set, monkeypatch, tmp_path
 ):
     received, shapes = [], []
     for with_graphs in (False, True):
-        harness = Harness(tiny_checkpoints[generation], SETTINGS)
+        settings = dataclasses.replace(SETTINGS, lora_root=str(tmp_path) if generation == "2" else "")
+        harness = Harness(tiny_checkpoints[generation], settings)
         if with_graphs:
             prefill = graph_set(harness).prefill
             harness.core.runner.capture()
             monkeypatch.setattr(prefill, "_graph", lambda shape, of=prefill._graphs: shapes.append(shape) or of[shape])
-        streams = [harness.add(request) for request in requests(harness.model)]
+        wanted = requests(harness.model)
+        if generation == "2":
+            refs = [None, *(add_adapter(tmp_path, harness.model, name, alpha=1) for name in "ab")]
+            wanted = [dataclasses.replace(request, lora=refs[i % 3]) for i, request in enumerate(wanted)]
+        streams = [harness.add(request) for request in wanted]
         harness.drain()
         received.append(streams)
     assert shapes[0].rows > 1, "newcomers are prefilled together"

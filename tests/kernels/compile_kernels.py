@@ -19,10 +19,12 @@ from voxcpm_core.kernels import (
     triton_guidance,
     triton_layer_ops,
     triton_local_attention,
+    triton_lora,
     triton_noise,
     triton_products,
     triton_rope,
 )
+from voxcpm_core.kernels.lora import LoraStack, Selection, torch_lora
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape, rule
 
 NUM_PROCESSORS = 128
@@ -31,7 +33,10 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
 def variants(name: str, capability: int, more: bool) -> list[Variant]:
     """One of each kernel with values of that type, as VoxCPM2 has them; `more`: also for other numbers of rows."""
-    return [*_attention_variants(name), *_product_variants(name, capability, more), *_other_variants(name)]
+    return [
+        *_attention_variants(name), *_product_variants(name, capability, more), *_lora_variants(name, more),
+        *_other_variants(name),
+    ]
 
 
 def _product_variants(name: str, capability: int, more: bool) -> list[Variant]:
@@ -103,6 +108,26 @@ def _attention_variants(name: str) -> list[Variant]:
             {"HEADS": 16, "KV_HEADS": 2, "HALF": 64, "PAGE_SIZE": 16, "NUM_ROTATED": 18},
         ),
     ]
+
+
+def _lora_variants(name: str, more: bool) -> list[Variant]:
+    """Of the adapters of q, k and v, for one token and, with `more`, for a prefix; there also of the largest rank."""
+    values = f"*{name}"
+    shared = {"rows_ptr": "*i64", "num_tokens": "i32", "num_rows": "i32"}
+    shrinking = {**dict.fromkeys(("x_ptr", "a_ptr", "norm_ptr", "shrunk_ptr"), values), **shared, "eps": "fp32"}
+    expanding = {**dict.fromkeys(("shrunk_ptr", "b_ptr", "y_ptr"), values), **shared, "scale": "fp32"}
+    found = []
+    for num_tokens, rank in ((1, 32), (1024, 64)) if more else ((1, 32),):
+        slot = 3 * rank * 2048 + 2560 * rank
+        memory = torch.empty(4, slot, dtype=DTYPES[name], device="meta")
+        a = memory[:, : 3 * rank * 2048].unflatten(-1, (3 * rank, 2048))
+        b = memory[:, 3 * rank * 2048 :].unflatten(-1, (2560, rank))
+        stack = LoraStack(a, b, (2048, 256, 256), Selection(), torch_lora)
+        found += [
+            Variant(triton_lora._shrink, shrinking, triton_lora.shrink_constants(stack, True, num_tokens)),
+            Variant(triton_lora._expand, expanding, triton_lora.expand_constants(stack, num_tokens)),
+        ]
+    return found
 
 
 def _other_variants(name: str) -> list[Variant]:

@@ -11,6 +11,7 @@ from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.layer_ops import TorchLayerOps
 from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.lora import LoraStack, Selection, torch_lora
 from voxcpm_core.kernels.product_configs import ProductConfig
 from voxcpm_core.model.transformer import LocalAttention, Transformer
 from voxcpm_core.model.weights import LayerWeights
@@ -18,6 +19,7 @@ from voxcpm_core.model.weights import LayerWeights
 triton_layer_ops = pytest.importorskip(
     "voxcpm_core.kernels.triton_layer_ops", reason="Triton has no build for this machine"
 )
+triton_lora = pytest.importorskip("voxcpm_core.kernels.triton_lora", reason="Triton has no build for this machine")
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EPS = 1e-5
@@ -68,6 +70,27 @@ def test_products_of_cublas(dtype):
         assert torch.equal(kept, residual)
         assert_near(ops().linear_add(x, linear, kept, scale, in_place=True), expected)
         assert_near(kept, expected)
+
+
+@pytest.mark.parametrize("choice", [None, ProductConfig(16, 128, 64, 1, num_warps=4, num_stages=3)], ids=str)
+def test_products_with_adapters(choice):
+    """Of the second of three sequences, beside products that read weights in either way."""
+    selection = Selection(torch.tensor([-1, 0, -1], device=DEVICE))
+    x, residual = randn(3, 2, 64, dtype=torch.float32, seed=0), randn(3, 2, 48, dtype=torch.float32, seed=1)
+    norm_weight, weight = randn(64, dtype=torch.float32, seed=2), randn(48, 64, dtype=torch.float32, seed=3) / 8
+    a, b = randn(1, 16, 64, dtype=torch.float32, seed=4) / 8, randn(1, 48, 16, dtype=torch.float32, seed=5) / 8
+    kernels = torch_lora, triton_lora.triton_lora
+    reference, ours = (Linear(weight, lora=LoraStack(a, b, (48,), selection, kernel)) for kernel in kernels)
+    for name in ("norm_linear", "norm_swiglu"):
+        expected = getattr(TorchLayerOps(), name)(x, norm_weight, EPS, reference)
+        assert_near(getattr(ops(choice), name)(x, norm_weight, EPS, ours), expected)
+        without = getattr(TorchLayerOps(), name)(x, norm_weight, EPS, Linear(weight))
+        assert [torch.equal(row, other) for row, other in zip(expected, without, strict=True)] == [True, False, True]
+    expected = TorchLayerOps().linear_add(x, reference, residual, 0.25, in_place=False)
+    for in_place in (False, True):
+        kept = residual.clone()
+        assert_near(ops(choice).linear_add(x, ours, kept, 0.25, in_place), expected)
+        assert torch.equal(kept, residual) != in_place
 
 
 def stack(layer_ops) -> Transformer:

@@ -14,6 +14,7 @@ import torch
 
 from tests.checkpoint.lora_folder import make_lora
 from tests.engine.harness import SMALL, Harness, Tape
+from tests.lora.adapters import ref_of
 from tests.oracle.model import OfficialModel, OfficialRun
 from tests.parity import figures
 from tests.parity.lora import merged_checkpoint
@@ -119,7 +120,7 @@ def test_stop_decisions(generation, official_models, harnesses):
 
 
 @pytest.mark.parametrize("generation", ["0.5", "1.5", "2"])
-def test_a_merged_lora_equals_the_official_adapter(generation, tiny_checkpoints, tmp_path):
+def test_merged_and_served_loras_equal_the_official_adapter(generation, tiny_checkpoints, tmp_path):
     lora = tmp_path / "lora"
     make_lora(lora, load_config(tiny_checkpoints[generation]), r=4, alpha=4)
     official = OfficialModel(tiny_checkpoints[generation], lora=lora)
@@ -129,7 +130,12 @@ def test_a_merged_lora_equals_the_official_adapter(generation, tiny_checkpoints,
     tape.draws[SEED] = run.noise.transpose(1, 2)
     params = SamplingParams(max_length=LORA_PATCHES, seed=SEED)
     check(harness, harness.prepare(SpeechRequest(target_text=TEXTS["english"], params=params)), run)
+    serving = Harness(tiny_checkpoints[generation], dataclasses.replace(SMALL, lora_root=str(tmp_path)), tape)
+    speech = SpeechRequest(target_text=TEXTS["english"], params=params)
+    beside = serving.add(speech)  # in one batch with a row that has none
+    check(serving, serving.prepare(dataclasses.replace(speech, lora=ref_of(tmp_path, "lora"))), run)
     plain = Harness(tiny_checkpoints[generation], SMALL, tape)
-    other = plain.run(plain.prepare(SpeechRequest(target_text=TEXTS["english"], params=params)))
+    other = plain.run(plain.prepare(speech))
+    np.testing.assert_allclose(beside.latents, other.latents, atol=1e-5, rtol=0)
     assert np.abs(other.latents[0].T - run.latents[0].numpy()).max() > 1e-2, "the adapter must matter"
     assert torch.isfinite(run.latents).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
@@ -13,9 +14,10 @@ from voxcpm_core.worker import WorkerHandle, start_worker
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[WorkerHandle]:
-    """One for all tests of a module, which leave it as they found it."""
-    handle = start_worker(CONFIG, "cpu")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerHandle]:
+    """One for all tests of a module, which leave it as they found it. It serves adapters."""
+    config = dataclasses.replace(CONFIG, lora_root=str(tmp_path_factory.mktemp("loras")))
+    handle = start_worker(config, "cpu")
     yield handle
     handle.close()
 

@@ -4,14 +4,16 @@ import dataclasses
 import itertools
 import os
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.engine.harness import Harness
+from tests.lora.adapters import add_adapter
 from tests.noise_voice import NOISE_FOLDER
 from tests.worker.streams import CONFIG, ENDLESS, GENEROUS_S, SHORT, finished, submit, wait_until
-from voxcpm_core.errors import CheckpointError, ConfigError
+from voxcpm_core.errors import CheckpointError, ConfigError, RequestError
 from voxcpm_core.worker import start_worker
 
 
@@ -96,6 +98,19 @@ def test_encoding_is_that_of_this_process(worker, in_process):
     waveform = np.sin(np.arange(30_000, dtype=np.float32) / 9)
     latents = worker.encode(waveform, "left").result(GENEROUS_S)
     assert latents == pytest.approx(in_process.core.encode(waveform, "left"), abs=1e-5)
+
+
+def test_adapters_are_those_of_this_process(worker):
+    root = Path(worker.config.lora_root)
+    ref = add_adapter(root, worker.model, "x", alpha=2)
+    assert worker.check_lora("x").result(GENEROUS_S).digest == ref.digest
+    with pytest.raises(RequestError, match="there is no folder 'y' in lora_root"):
+        worker.check_lora("y").result(GENEROUS_S)
+    request = dataclasses.replace(SHORT, lora=ref)
+    expected = Harness(NOISE_FOLDER, worker.config).run(request)
+    assert finished(worker, request).latents == pytest.approx(expected.latents, abs=1e-5)
+    unknown = dataclasses.replace(request, lora=dataclasses.replace(ref, digest="0" * 64))
+    assert finished(worker, unknown).error_code == "UNKNOWN_LORA"
 
 
 def test_the_stats_are_those_of_the_worker(worker):

@@ -16,13 +16,13 @@ from voxcpm_core.checkpoint.load import read_json
 from voxcpm_core.checkpoint.shapes import main_shapes
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.config.fields import Fields
-from voxcpm_core.errors import CheckpointError
+from voxcpm_core.errors import CheckpointError, ConfigError
 
 CONFIG_FILE = "lora_config.json"
 WEIGHT_FILES = {"lora_weights.safetensors": open_safetensors, "lora_weights.ckpt": open_pickle}
 _LM_PREFIXES = ("base_lm.layers.", "residual_lm.layers.")
 _DIT_PREFIX = "feat_decoder.estimator."
-_PROJECTIONS = ("enc_to_lm_proj", "lm_to_dit_proj", "res_to_dit_proj", "fusion_concat_proj")
+PROJECTIONS = ("enc_to_lm_proj", "lm_to_dit_proj", "res_to_dit_proj", "fusion_concat_proj")
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,15 @@ class LoraAdapter:
         return self.alpha / self.rank
 
 
-def read_lora(folder: Path, config: ModelConfig) -> LoraAdapter:
+def read_lora(folder: Path, config: ModelConfig, max_rank: int | None = None) -> LoraAdapter:
     """Read an adapter made for a model of `config`.
 
-    Raises ConfigError for a lora_config.json that cannot be used, and CheckpointError naming the file and the tensor
-    that is unknown to the model, misshapen, or without its counterpart.
+    Raises ConfigError for a lora_config.json that cannot be used or has a rank above `max_rank`, and CheckpointError
+    naming the file and the tensor that is unknown to the model, misshapen, or without its counterpart.
     """
     rank, alpha = _read_config(folder / CONFIG_FILE)
+    if max_rank is not None and rank > max_rank:
+        raise ConfigError(f"{folder / CONFIG_FILE}: lora_config.r is {rank}, at most {max_rank} is served")
     for name, opener in WEIGHT_FILES.items():
         path = folder / name
         if path.is_file():
@@ -91,7 +93,7 @@ def _read_pairs(
 
 def _can_be_adapted(layer: str, shape: tuple[int, ...]) -> bool:
     """Linear layers of the language models and the DiT, and the projections between them; nothing else is trained."""
-    return len(shape) == 2 and (layer.startswith((*_LM_PREFIXES, _DIT_PREFIX)) or layer in _PROJECTIONS)
+    return len(shape) == 2 and (layer.startswith((*_LM_PREFIXES, _DIT_PREFIX)) or layer in PROJECTIONS)
 
 
 class MergedTensors(Mapping[str, torch.Tensor]):

@@ -9,6 +9,7 @@ from voxcpm_core.config.model import ModelConfig
 from voxcpm_core.config.settings import given_settings
 from voxcpm_core.errors import ConfigError, shown
 
+MOST_LORAS, HIGHEST_RANK = 32, 64
 
 @dataclass(frozen=True)
 class EngineConfig:
@@ -27,6 +28,10 @@ class EngineConfig:
     voices: str = ""  # folder of registered voices, which every replica may share; "": none are kept
     max_voices: int = 1000  # in that folder
     max_voices_mib: int = 1024  # of that folder
+    lora_root: str = ""  # folder that holds all adapters, which every replica may share; "": none are served
+    max_loras: int = 4  # adapters on the device at once; 0: none are served
+    max_lora_rank: int = 32  # of an adapter; room for it is kept in every slot
+    lora_mlp: bool = False  # adapters may also change the feed-forward layers, which takes room in every slot, too
     page_size: int = 16  # LM positions per KV page
     gpu_memory_utilization: float = 0.9  # share of the GPU's memory that the engine may use, weights included
     kv_cache_mib: int = 0  # memory for KV pages; 0: what the share above leaves on CUDA, 1 GiB on the CPU
@@ -39,6 +44,10 @@ class EngineConfig:
                      "max_audio_seconds", "max_voices", "max_voices_mib", "page_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
+        if not 0 <= self.max_loras <= MOST_LORAS:
+            raise ConfigError(f"max_loras: expected an integer from 0 to {MOST_LORAS}, got {self.max_loras}")
+        if not 1 <= self.max_lora_rank <= HIGHEST_RANK:
+            raise ConfigError(f"max_lora_rank: expected an integer from 1 to {HIGHEST_RANK}, got {self.max_lora_rank}")
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise ConfigError(
                 f"gpu_memory_utilization: expected a number above 0, at most 1, got {self.gpu_memory_utilization}"
@@ -58,6 +67,11 @@ class EngineConfig:
         """LM positions that one request may take: the setting, bounded by what the checkpoint was made for."""
         rope = model.base_lm.rope
         return min(self.max_model_len, model.max_length, *((rope.max_positions,) if rope else ()))
+
+    @property
+    def num_lora_slots(self) -> int:
+        """Adapters that a device holds at once."""
+        return self.max_loras if self.lora_root else 0
 
     @classmethod
     def from_settings(cls, parameters: Mapping[str, str], environ: Mapping[str, str]) -> EngineConfig:

@@ -17,7 +17,11 @@ from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.engine.memory import plan_memory
 from voxcpm_core.engine.warm_up import warm_up
 from voxcpm_core.errors import ConfigError, shown
-from voxcpm_core.kernels.kernel_set import TORCH_KERNELS, triton_kernels
+from voxcpm_core.kernels.kernel_set import TORCH_KERNELS, KernelSet, triton_kernels
+from voxcpm_core.lora.layout import LoraLayout
+from voxcpm_core.lora.library import LoraLibrary
+from voxcpm_core.lora.pool import LoraPool
+from voxcpm_core.lora.slots import LoraSlots
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner import Runner
 from voxcpm_core.runner.noise import NoiseSource
@@ -60,7 +64,8 @@ def build_core(
         _require_capability(*torch.cuda.get_device_capability(device))
     tensors = read_tensors(folder, model_config)
     kernels = triton_kernels(device) if use_graphs else TORCH_KERNELS
-    model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, kernels.layer_ops)
+    lora, loras = _adapters(config, model_config, device, dtype, kernels)
+    model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, kernels.layer_ops, lora)
     vae_tensors = read_vae_tensors(folder, model_config)
     encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)
     decoder = kernels.vae_decoder(VaeDecoder.from_tensors(model_config.vae, vae_tensors, device))
@@ -81,10 +86,22 @@ def build_core(
     log.info("memory: %s", memory)
     runner = make_runner(memory.num_pages)
     scheduler = Scheduler(
-        SlotPool(config.max_running), PagePool(memory.num_pages, config.page_size), config.max_prefill_tokens
+        SlotPool(config.max_running), PagePool(memory.num_pages, config.page_size), config.max_prefill_tokens,
+        LoraPool(config.num_lora_slots),
     )
     run_ahead = config.run_ahead == "on" or (config.run_ahead == "auto" and device.type == "cuda")
-    return EngineCore(scheduler, runner, config.max_running, run_ahead, memory)
+    return EngineCore(scheduler, runner, config.max_running, run_ahead, memory, loras)
+
+
+def _adapters(
+    config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype, kernels: KernelSet
+) -> tuple[LoraSlots | None, LoraLibrary | None]:
+    """The slots on the device and what fills them, where adapters are served."""
+    if not config.num_lora_slots:
+        return None, None
+    layout = LoraLayout.of(model, config.max_lora_rank, config.lora_mlp)
+    slots = LoraSlots(layout, config.num_lora_slots, device, dtype, kernels.lora)
+    return slots, LoraLibrary(config.lora_root, config.max_lora_rank, model, layout, device, dtype)
 
 
 def _require_capability(major: int, minor: int) -> None:

@@ -6,13 +6,16 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 
 import numpy as np
 
 from voxcpm_core.engine.memory import MemoryPlan
 from voxcpm_core.engine.pace import Pace
-from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.errors import ErrorCode, RequestError, shown
 from voxcpm_core.faults import internal_error
+from voxcpm_core.lora.library import LoraLibrary
+from voxcpm_core.lora.slots import LoadedLora
 from voxcpm_core.runner import InFlight, Runner, StepResult
 from voxcpm_core.scheduler import Row, Scheduler, Stream
 from voxcpm_core.types import (
@@ -38,11 +41,14 @@ class EngineCore:
     """
 
     def __init__(
-        self, scheduler: Scheduler, runner: Runner, max_running: int, run_ahead: bool, memory: MemoryPlan
+        self, scheduler: Scheduler, runner: Runner, max_running: int, run_ahead: bool, memory: MemoryPlan,
+        loras: LoraLibrary | None = None,
     ) -> None:
         self._scheduler = scheduler
         self.runner = runner
         self.memory = memory
+        self.loras = loras
+        self._awaited: dict[int, tuple[EngineRequest, Future[LoadedLora]]] = {}  # streams whose adapters are read
         self._max_running = max_running
         self._max_in_flight = 1 if run_ahead else 0
         self._in_flight: deque[InFlight] = deque()
@@ -59,13 +65,41 @@ class EngineCore:
     def has_work(self) -> bool:
         return bool(self._streams or self._in_flight)
 
-    def add(self, stream_id: int, request: EngineRequest) -> None:
-        self._streams[stream_id] = self._scheduler.add(stream_id, request)
+    def add(self, stream_id: int, request: EngineRequest) -> Future[LoadedLora] | None:
+        """Queue a request. If that has to wait for a future, call `enter` when it is done; others pass meanwhile."""
+        if request.lora is None:
+            self._streams[stream_id] = self._scheduler.add(stream_id, request)
+            return None
+        if self.loras is None:
+            error = RequestError(ErrorCode.UNKNOWN_LORA, f"there is no adapter {shown(request.lora.name)}")
+            self._events.append((stream_id, Failed(error)))
+            return None
+        loading = self.loras.get(request.lora)
+        self._awaited[stream_id] = request, loading
+        if not loading.done():
+            return loading
+        self.enter(stream_id)
+        return None
+
+    def enter(self, stream_id: int) -> None:
+        """Queue a request whose adapter has been read, unless it was cancelled meanwhile."""
+        request, loading = self._awaited.pop(stream_id, (None, None))
+        if request is None or loading is None:
+            return
+        error = loading.exception()
+        if error is None:
+            self._streams[stream_id] = self._scheduler.add(stream_id, request, loading.result())
+        else:
+            assert isinstance(error, RequestError)
+            self._events.append((stream_id, Failed(error)))
 
     def cancel(self, stream_id: int) -> None:
         """End a stream with CANCELLED; unknown or ended ids are ignored."""
+        error = RequestError(ErrorCode.CANCELLED, "cancelled by the client")
         if stream_id in self._streams:
-            self._fail(self._streams[stream_id], RequestError(ErrorCode.CANCELLED, "cancelled by the client"))
+            self._fail(self._streams[stream_id], error)
+        elif self._awaited.pop(stream_id, None) is not None:
+            self._events.append((stream_id, Failed(error)))
 
     def take_events(self) -> list[EngineEvent]:
         """What has happened since the last call, in order."""
@@ -78,6 +112,8 @@ class EngineCore:
 
     def fail_all(self, error: RequestError) -> None:
         """End every stream with the same error."""
+        self._events += [(stream_id, Failed(error)) for stream_id in self._awaited]
+        self._awaited.clear()
         for stream in list(self._streams.values()):
             self._fail(stream, error)
 
@@ -117,7 +153,7 @@ class EngineCore:
     def stats(self) -> EngineStats:
         return EngineStats(
             running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting),
+            waiting=len(self._scheduler.waiting) + len(self._awaited),
             max_running=self._max_running,
             pages_used=self._scheduler.pages_used,
             pages_total=self._scheduler.pages_total,

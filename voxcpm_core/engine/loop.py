@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.errors import RequestError, shutting_down
 from voxcpm_core.faults import internal_error
+from voxcpm_core.lora.facts import LoraFacts, no_loras
 from voxcpm_core.types import EngineEvent, EngineRequest, FloatArray, PadSide
 
 log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class EngineLoop:
 
     def add(self, stream_id: int, request: EngineRequest) -> bool:
         """Queue a validated request under an id of its own; False when the engine is shut. Never blocks."""
-        return self._put(lambda: self.core.add(stream_id, request))
+        return self._put(lambda: self._add(stream_id, request))
 
     def cancel(self, stream_id: int) -> None:
         """Ask for a stream to end with CANCELLED; nothing happens when it has ended already."""
@@ -60,12 +61,25 @@ class EngineLoop:
             future.set_exception(shutting_down())
         return future
 
+    def check_lora(self, path: str) -> Future[LoraFacts]:
+        """What an adapter's folder, below the folder of all adapters, holds; fails with RequestError."""
+        if self.core.loras is None:
+            future: Future[LoraFacts] = Future()
+            future.set_exception(no_loras())
+            return future
+        return self.core.loras.check(path)
+
     def close(self) -> None:
         """End all streams with NOT_READY and stop the thread."""
         with self._lock:
             self._closed = True
             self._commands.put(None)
         self._thread.join()
+
+    def _add(self, stream_id: int, request: EngineRequest) -> None:
+        loading = self.core.add(stream_id, request)
+        if loading is not None:
+            loading.add_done_callback(lambda _: self._put(lambda: self.core.enter(stream_id)))
 
     def _put(self, command: Command) -> bool:
         with self._lock:

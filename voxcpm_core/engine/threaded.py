@@ -12,6 +12,7 @@ from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.engine.loop import EngineLoop
 from voxcpm_core.errors import shutting_down
 from voxcpm_core.fanout import Fanout
+from voxcpm_core.lora.facts import LoraFacts
 from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.types import EngineRequest, EngineStats, EventSink, FloatArray, PadSide
 
@@ -60,6 +61,10 @@ class ThreadedEngine:
     def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
         """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; made between two steps."""
         return self._loop.encode(waveform, pad)
+
+    def check_lora(self, path: str) -> Future[LoraFacts]:
+        """What an adapter's folder, below the folder of all adapters, holds; fails with RequestError."""
+        return self._loop.check_lora(path)
 
     def stats(self) -> EngineStats:
         return self.core.stats()

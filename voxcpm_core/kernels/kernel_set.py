@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
+from voxcpm_core.kernels.lora import LoraKernel, torch_lora
 from voxcpm_core.kernels.noise import philox_normal
 from voxcpm_core.vae import StreamDecoder, VaeDecoder
 
@@ -20,14 +21,16 @@ class KernelSet:
     layer_ops: LayerOps
     normal: Callable[[Tensor, Tensor, int], Tensor]  # as `philox_normal`
     vae_decoder: Callable[[VaeDecoder], StreamDecoder]  # takes over the weights
+    lora: LoraKernel
 
 
-TORCH_KERNELS = KernelSet(TorchLayerOps(), philox_normal, lambda decoder: decoder)
+TORCH_KERNELS = KernelSet(TorchLayerOps(), philox_normal, lambda decoder: decoder, torch_lora)
 
 
 def triton_kernels(device: torch.device) -> KernelSet:
     """Those for one engine on a CUDA device; torch builds for such bring Triton along."""
     from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
+    from voxcpm_core.kernels.triton_lora import triton_lora
     from voxcpm_core.kernels.triton_noise import triton_philox_normal
     from voxcpm_core.vae.triton_decoder import TritonVaeDecoder
 
@@ -35,4 +38,4 @@ def triton_kernels(device: torch.device) -> KernelSet:
         # No release has dense residual units.
         return TritonVaeDecoder(decoder) if decoder.config.depthwise else decoder
 
-    return KernelSet(TritonLayerOps(device), triton_philox_normal, vae_decoder)
+    return KernelSet(TritonLayerOps(device), triton_philox_normal, vae_decoder, triton_lora)

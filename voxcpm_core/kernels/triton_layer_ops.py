@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.kernels.product_configs import Gpu, Op, ProductConfig, Shape, choose, read_table
 from voxcpm_core.kernels.rope import Rotation
@@ -99,35 +100,40 @@ class TritonLayerOps:
 
     def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:
         shape, config = self._config("norm_linear", linear, x)
-        if config is None:
-            return F.linear(self.norm(x, norm_weight, eps), linear.weight)
-        return self._product_of_norm(shape, config, x, norm_weight, eps, linear)
+        if config is not None and config.fuses_norm(shape.op):
+            y = product(shape, config, self._counters, x, linear.weight, norm_weight, eps)
+            return y if linear.lora is None else linear.lora.add(y, x, norm=Norm(norm_weight, eps))
+        normed = self.norm(x, norm_weight, eps)
+        y = (
+            F.linear(normed, linear.weight) if config is None
+            else product(shape, config, self._counters, normed, linear.weight)
+        )  # fmt: skip
+        return y if linear.lora is None else linear.lora.add(y, normed)
 
     def norm_swiglu(self, x: Tensor, norm_weight: Tensor, eps: float, gate_up: Linear) -> Tensor:
+        if gate_up.lora is not None:  # what an adapter adds comes before the gating
+            return _gated(self.norm_linear(x, norm_weight, eps, gate_up))
         shape, config = self._config("norm_swiglu", gate_up, x)
         if config is None:
             return _gated(F.linear(self.norm(x, norm_weight, eps), gate_up.weight))
-        return self._product_of_norm(shape, config, x, norm_weight, eps, gate_up)
-
-    def _product_of_norm(
-        self, shape: Shape, config: ProductConfig, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear
-    ) -> Tensor:
-        if config.norm_first:
-            return product(shape, config, self._counters, self.norm(x, norm_weight, eps), linear.weight)
-        return product(shape, config, self._counters, x, linear.weight, norm_weight, eps)
+        if config.fuses_norm(shape.op):
+            return product(shape, config, self._counters, x, gate_up.weight, norm_weight, eps)
+        return product(shape, config, self._counters, self.norm(x, norm_weight, eps), gate_up.weight)
 
     def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
         shape, config = self._config("linear_add", linear, branch)
         if config is not None:
-            return product(
+            y = product(
                 shape, config, self._counters, branch, linear.weight, residual=x, scale=scale, in_place=in_place
             )
-        rows, total = branch.flatten(0, -2), x.flatten(0, -2)
-        if in_place:  # cuBLAS adds to what is there; elsewhere torch copies it first
-            total.addmm_(rows, linear.weight.t(), alpha=scale)
         else:
-            total = torch.addmm(total, rows, linear.weight.t(), alpha=scale)
-        return total.view(x.shape)
+            rows, total = branch.flatten(0, -2), x.flatten(0, -2)
+            if in_place:  # cuBLAS adds to what is there; elsewhere torch copies it first
+                total.addmm_(rows, linear.weight.t(), alpha=scale)
+            else:
+                total = torch.addmm(total, rows, linear.weight.t(), alpha=scale)
+            y = total.view(x.shape)
+        return y if linear.lora is None else linear.lora.add(y, branch, scale)
 
     def local_attention(self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
         return local_attention(qkv, config, rotation)

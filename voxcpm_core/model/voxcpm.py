@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.layer_ops import LayerOps
 from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.lora.slots import LoraSlots
 from voxcpm_core.model.dit import LocalDiT
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.language_model import LanguageModel, LmOutput, Text
@@ -31,8 +33,12 @@ class StreamState(NamedTuple):
 class VoxCPMModel:
     """Everything but the AudioVAE."""
 
-    def __init__(self, config: ModelConfig, source: WeightSource, num_positions: int) -> None:
+    def __init__(
+        self, config: ModelConfig, source: WeightSource, num_positions: int, lora: LoraSlots | None = None
+    ) -> None:
+        """`lora`: the adapters that `source` knows of."""
         self.config = config
+        self.lora = lora
         self.device, self.dtype = source.device, source.dtype
         self.local_encoder = LocalEncoder.load(config, source)
         self.language_model = LanguageModel(config, source, num_positions)
@@ -43,10 +49,23 @@ class VoxCPMModel:
     @classmethod
     def load(
         cls, config: ModelConfig, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype,
-        num_positions: int, ops: LayerOps | None = None,
+        num_positions: int, ops: LayerOps | None = None, lora: LoraSlots | None = None,
     ) -> VoxCPMModel:
         """Build from checkpoint tensors; `num_positions` bounds the LM positions of one request."""
-        return cls(config, WeightSource(tensors, device, dtype, ops), num_positions)
+        return cls(config, WeightSource(tensors, device, dtype, ops, lora), num_positions, lora)
+
+    def adapted(self, slots: Tensor, rows: Tensor | None = None) -> AbstractContextManager[None]:
+        """Inside, sequence b has the adapter in slot slots[b], with `rows` slots[rows[b]]. slots, rows: int64 [B].
+
+        Where no adapters are served this does nothing at all.
+        """
+        if self.lora is None:
+            return nullcontext()
+        return self.lora.rows(slots if rows is None else slots[rows])
+
+    def adapted_by(self, slot: int) -> AbstractContextManager[None]:
+        """Inside, all sequences have the adapter in that slot."""
+        return nullcontext() if self.lora is None else self.lora.one(slot)
 
     def prefill(
         self, token_ids: Tensor, audio: Tensor, last: Tensor, cache: KvCache, context: PagedContext

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
 from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.lora import LoraStack
+from voxcpm_core.lora.slots import LoraSlots
 
 
 @dataclass(frozen=True)
@@ -28,22 +30,30 @@ class WeightSource:
     """Checkpoint tensors, moved to the model's device and dtype one at a time."""
 
     def __init__(
-        self, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype, ops: LayerOps | None = None
+        self, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype, ops: LayerOps | None = None,
+        lora: LoraSlots | None = None,
     ) -> None:
-        """`ops`: how the stacks built from it compute; None: in torch."""
+        """`ops`: how the stacks built from it compute; None: in torch. `lora`: adapters that requests may have."""
         self._tensors = tensors
         self.device = device
         self.dtype = dtype
         self.ops: LayerOps = ops or TorchLayerOps()
+        self._lora = lora
 
     def tensor(self, name: str) -> Tensor:
         return self._tensors[name].to(device=self.device, dtype=self.dtype)
 
     def linear(self, name: str, bias: bool = True) -> Linear:
-        return Linear(self.tensor(f"{name}.weight"), self.tensor(f"{name}.bias") if bias else None)
+        return Linear(
+            self.tensor(f"{name}.weight"), self.tensor(f"{name}.bias") if bias else None, self._stack(name)
+        )
 
     def _merged(self, prefix: str, names: tuple[str, ...]) -> Linear:
-        return Linear(torch.cat([self.tensor(f"{prefix}.{name}.weight") for name in names]))
+        weight = torch.cat([self.tensor(f"{prefix}.{name}.weight") for name in names])
+        return Linear(weight, lora=self._stack(f"{prefix}.{names[0]}"))
+
+    def _stack(self, layer: str) -> LoraStack | None:
+        return None if self._lora is None else self._lora.stack(layer)
 
     def layer(self, prefix: str) -> LayerWeights:
         return LayerWeights(

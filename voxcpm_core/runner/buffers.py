@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_core.config import ModelConfig
+from voxcpm_core.lora.pool import NO_SLOT
 from voxcpm_core.model.voxcpm import StreamState
 from voxcpm_core.runner.newcomers import Newcomers, RowLayout
 
@@ -30,6 +31,7 @@ class SlotBuffers:
         self.last_patch = zeros(config.patch_size, config.feat_dim)
         self.page_table = zeros(layout.max_pages, of=torch.int64)
         self.page_table[-1] = layout.nobodys_page
+        self.lora_slot = zeros(of=torch.int64).fill_(NO_SLOT)
         self.position = zeros(of=torch.int64)  # KV position that the next patch will take
         self.patch_index = zeros(of=torch.int64)
         self.seed = zeros(of=torch.int64)
@@ -45,6 +47,7 @@ class SlotBuffers:
         """Write the rows of newcomers. Nothing of what their slots held before is left."""
         slots = newcomers.slots
         self.page_table[slots] = newcomers.pages
+        self.lora_slot[slots] = newcomers.lora_slots
         self.position[slots] = newcomers.num_prefill
         self.seed[slots] = newcomers.seeds
         self.cfg_value[slots] = newcomers.cfg_values

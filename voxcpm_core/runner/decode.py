@@ -67,12 +67,16 @@ class DecodeStep:
         """slots: int64 [B]."""
         buffers = self.buffers
         state, noise = buffers.state(slots), self._noise(slots)
-        buffers.last_patch[slots] = self.model.generate_patch(state, noise, buffers.cfg_value[slots], num_steps)
+        with self.model.adapted(buffers.lora_slot, slots):
+            patches = self.model.generate_patch(state, noise, buffers.cfg_value[slots], num_steps)
+        buffers.last_patch[slots] = patches
 
     def begin(self, slots: Tensor) -> Given:
         """Solving in pieces: each slot's last patch becomes the noise that its next one starts from."""
         state = self.buffers.state(slots)
-        given = self.model.dit.given(self.model.conditioning(state.lm_hidden, state.res_hidden), state.last_patch)
+        with self.model.adapted(self.buffers.lora_slot, slots):
+            mu = self.model.conditioning(state.lm_hidden, state.res_hidden)
+            given = self.model.dit.given(mu, state.last_patch)
         self.buffers.last_patch[slots] = self._noise(slots)
         return given
 
@@ -80,7 +84,9 @@ class DecodeStep:
         """After `begin`: one Euler step. time_token: [hidden]; step: []."""
         buffers = self.buffers
         patches, cfg_values = buffers.last_patch[slots], buffers.cfg_value[slots]
-        buffers.last_patch[slots] = self.model.dit.evaluate(patches, given, cfg_values, time_token, step)
+        with self.model.adapted(buffers.lora_slot, slots):
+            patches = self.model.dit.evaluate(patches, given, cfg_values, time_token, step)
+        buffers.last_patch[slots] = patches
 
     def _noise(self, slots: Tensor) -> Tensor:
         """[B, P, C], scaled by the temperature."""
@@ -108,7 +114,8 @@ class DecodeStep:
             max_context=max_context,
             page_size=self._cache.page_size,
         )
-        output = self.model.advance(patches, self._cache, context)
+        with self.model.adapted(buffers.lora_slot, slots):
+            output = self.model.advance(patches, self._cache, context)
         buffers.store_hidden(slots, output.lm_hidden, output.res_hidden)
         buffers.advance(slots)
         return output.stop

@@ -11,9 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from voxcpm_core.lora.pool import NO_SLOT
 from voxcpm_core.scheduler import Stream
 
-_SLOT, _NUM_PREFILL, _SEED, _CFG, _TEMPERATURE, _NUM_FIELDS = range(6)
+_SLOT, _NUM_PREFILL, _SEED, _CFG, _TEMPERATURE, _LORA_SLOT, _NUM_FIELDS = range(7)
 
 Ids = npt.NDArray[np.int64]
 
@@ -22,6 +23,7 @@ class Newcomers(NamedTuple):
     """N newcomers on the device, their prefixes filled up to T positions."""
 
     slots: Tensor  # int64 [N]
+    lora_slots: Tensor  # int64 [N], NO_SLOT without an adapter
     num_prefill: Tensor  # int64 [N], positions of each prefix
     seeds: Tensor  # int64 [N]
     cfg_values: Tensor  # float32 [N]
@@ -46,13 +48,14 @@ class RowLayout:
     ) -> npt.NDArray[np.int64]:
         """Rows [num_rows, width] of streams and the ids of their prefixes."""
         rows = np.zeros((num_rows, self.width(num_positions)), np.int64)
-        rows[:, _SLOT], rows[:, _NUM_PREFILL] = self.nobody, 1
+        rows[:, _SLOT], rows[:, _NUM_PREFILL], rows[:, _LORA_SLOT] = self.nobody, 1, NO_SLOT
         rows[:, _NUM_FIELDS : _NUM_FIELDS + self.max_pages] = self.nobodys_page
         floats = rows.view(np.float64)
         for row, (stream, ids) in enumerate(newcomers):
             request = stream.request
             rows[row, _SLOT], rows[row, _NUM_PREFILL], rows[row, _SEED] = stream.slot, len(ids), request.seed
             floats[row, _CFG], floats[row, _TEMPERATURE] = request.cfg_value, request.temperature
+            rows[row, _LORA_SLOT] = stream.lora_slot
             rows[row, _NUM_FIELDS : _NUM_FIELDS + len(stream.pages)] = stream.pages
             start = _NUM_FIELDS + self.max_pages
             rows[row, start : start + len(ids)] = ids
@@ -64,6 +67,7 @@ class RowLayout:
         start = _NUM_FIELDS + self.max_pages
         return Newcomers(
             slots=rows[:, _SLOT].contiguous(),
+            lora_slots=rows[:, _LORA_SLOT].contiguous(),
             num_prefill=rows[:, _NUM_PREFILL],
             seeds=rows[:, _SEED],
             cfg_values=floats[:, 0],

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from voxcpm_core.lora.slots import LoadedLora
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.prefill_step import PrefillRunner, Prefix
@@ -54,12 +55,15 @@ class Prefiller:
 
     def _prefix(self, stream: Stream) -> Prefix:
         request, model = stream.request, self._model
+        if model.lora is not None and isinstance(stream.lora, LoadedLora):
+            model.lora.put(stream.lora_slot, stream.lora)
         reference = self._latents(request.reference, PAD_SIDES["reference"])
         prompt = self._latents(request.prompt, PAD_SIDES["prompt"])
         patches = torch.cat((reference, prompt))  # [n, P, C]
         layout = prefill_layout(request.token_ids, len(prompt), len(reference))
         hidden_size = model.config.base_lm.hidden_size
-        embedded = self._runner.embed(patches) if len(patches) else patches.new_zeros(0, hidden_size)
+        with model.adapted_by(stream.lora_slot):
+            embedded = self._runner.embed(patches) if len(patches) else patches.new_zeros(0, hidden_size)
         return Prefix(stream, layout, patches, embedded)
 
     def _latents(self, condition: Condition | None, pad: PadSide) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from voxcpm_core.lora.pool import NO_SLOT
 from voxcpm_core.runner.newcomers import Ids, RowLayout
 from voxcpm_core.runner.prefill_step import EagerPrefill, PrefillStep, Prefix
 from voxcpm_core.runner.replay import Replay
@@ -69,8 +70,9 @@ class PrefillGraphs:
     def warm_up(self) -> None:
         """Compile what runs without a graph."""
         model = self._step.model
-        for num_patches in PATCH_COUNTS:
-            self._embed(self._audio.new_zeros(num_patches, model.config.patch_size, model.config.feat_dim))
+        with model.adapted_by(NO_SLOT):
+            for num_patches in PATCH_COUNTS:
+                self._embed(self._audio.new_zeros(num_patches, model.config.patch_size, model.config.feat_dim))
         if self.shapes.shortest_eager is not None:
             self._eager.run((), PrefillBatch((), PrefillShape(1, self.shapes.shortest_eager), has_graph=False))
 

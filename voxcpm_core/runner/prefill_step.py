@@ -68,7 +68,8 @@ class PrefillStep:
             page_size=self._page_size,
         )
         last = newcomers.num_prefill - 1
-        output = self.model.prefill(newcomers.token_ids, audio, last, self._cache, context)
+        with self.model.adapted(newcomers.lora_slots):
+            output = self.model.prefill(newcomers.token_ids, audio, last, self._cache, context)
         self._buffers.store_hidden(newcomers.slots, output.lm_hidden, output.res_hidden)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from voxcpm_core.lora.pool import Digested, LoraPool
 from voxcpm_core.scheduler.pools import PagePool, SlotPool, pages_for
 from voxcpm_core.scheduler.stream import Row, StepPlan, Stream
 from voxcpm_core.types import EngineRequest, FinishReason
@@ -13,7 +14,11 @@ from voxcpm_core.types import EngineRequest, FinishReason
 class Scheduler:
     """Decides the steps. The caller alternates `plan` and `observe`; one `plan` may run ahead."""
 
-    def __init__(self, slots: SlotPool, pages: PagePool, max_prefill_tokens: int) -> None:
+    def __init__(
+        self, slots: SlotPool, pages: PagePool, max_prefill_tokens: int, loras: LoraPool | None = None
+    ) -> None:
+        """`loras`: slots for adapters, where there are any."""
+        self._loras = loras or LoraPool(0)
         self._slots = slots
         self._pages = pages
         self._max_prefill_tokens = max_prefill_tokens
@@ -36,10 +41,10 @@ class Scheduler:
     def pages_used(self) -> int:
         return self._pages.num_pages - self._pages.num_free
 
-    def add(self, stream_id: int, request: EngineRequest) -> Stream:
-        """Queue a request. It must fit the pool; validation has made sure of that."""
+    def add(self, stream_id: int, request: EngineRequest, lora: Digested | None = None) -> Stream:
+        """Queue a request with the adapter that it names. It must fit the pool; validation has made sure of that."""
         assert pages_for(request.num_positions, self._pages.page_size) <= self._pages.num_pages
-        stream = self._waiting[stream_id] = Stream(stream_id, request)
+        stream = self._waiting[stream_id] = Stream(stream_id, request, lora=lora)
         return stream
 
     def drop(self, stream: Stream) -> None:
@@ -85,6 +90,7 @@ class Scheduler:
         assert len(set(owned)) == len(owned), "a page has two owners"
         assert len(owned) + self._pages.num_free == self._pages.num_pages, "pages do not balance"
         assert len(self._running) + self._slots.num_free == self._slots.num_slots, "slots do not balance"
+        self._loras.check_integrity([stream.lora_slot for stream in self._running.values()])
 
     def _admit(self) -> tuple[Stream, ...]:
         admitted: list[Stream] = []
@@ -97,6 +103,12 @@ class Scheduler:
             pages = self._pages.acquire(stream.request.num_positions)
             if pages is None:
                 break
+            if stream.lora is not None:
+                lora_slot = self._loras.acquire(stream.lora)
+                if lora_slot is None:  # nobody overtakes, so the pins of those who run go
+                    self._pages.release(pages)
+                    break
+                stream.lora_slot = lora_slot
             del self._waiting[stream.stream_id]
             stream.slot, stream.pages = self._slots.acquire(), pages
             self._running[stream.slot] = stream
@@ -112,3 +124,5 @@ class Scheduler:
         del self._running[stream.slot]
         self._slots.release(stream.slot)
         self._pages.release(stream.pages)
+        if stream.lora is not None:
+            self._loras.release(stream.lora_slot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from voxcpm_core.lora.pool import NO_SLOT, Digested
 from voxcpm_core.types import EngineRequest, FinishReason
 
 
@@ -15,6 +16,8 @@ class Stream:
     request: EngineRequest
     slot: int = -1
     pages: tuple[int, ...] = ()
+    lora: Digested | None = None  # the adapter that its request names, loaded
+    lora_slot: int = NO_SLOT
     num_launched: int = 0  # patches launched so far; the next one has this index
     last_index: int = 0  # index of the last patch, as far as is known
     finish_reason: FinishReason = FinishReason.LENGTH  # valid once the last patch is collected

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 from concurrent.futures import Future
+from typing import Any
 
 import torch
 
@@ -18,14 +19,15 @@ from voxcpm_core.children.parent import PARENT_GONE
 from voxcpm_core.engine import EngineLoop, build_warm_core
 from voxcpm_core.errors import CheckpointError, RequestError, StartupError
 from voxcpm_core.faults import place_of
-from voxcpm_core.types import EngineEvent, FloatArray
+from voxcpm_core.types import EngineEvent
 from voxcpm_core.wire import Wire
 from voxcpm_core.worker.arena import RingArena
 from voxcpm_core.worker.device import choose_device
 from voxcpm_core.worker.messages import (
+    Answer,
     Cancel,
+    CheckLora,
     Encode,
-    Encoded,
     NotStarted,
     Ready,
     Start,
@@ -71,7 +73,9 @@ class Worker:
             elif isinstance(command, Cancel):
                 self._loop.cancel(command.stream_id)
             elif isinstance(command, Encode):
-                self._encode(command)
+                self._answer(command.encode_id, self._loop.encode(command.waveform, command.pad))
+            elif isinstance(command, CheckLora):
+                self._answer(command.check_id, self._loop.check_lora(command.path))
 
     def send(self, message: object) -> None:
         with self._send_lock:
@@ -81,15 +85,15 @@ class Worker:
         with self._send_lock, contextlib.suppress(OSError):  # of a parent that has gone the next message tells
             self._wire.announce()
 
-    def _encode(self, command: Encode) -> None:
-        def answer(future: Future[FloatArray]) -> None:
+    def _answer(self, question_id: int, answered: Future[Any]) -> None:
+        def answer(future: Future[Any]) -> None:
             error = future.exception()
             if isinstance(error, RequestError):
-                self.send(Encoded(command.encode_id, None, (error.code, str(error))))
+                self.send(Answer(question_id, None, (error.code, str(error))))
             else:
-                self.send(Encoded(command.encode_id, future.result(), None))
+                self.send(Answer(question_id, future.result(), None))
 
-        self._loop.encode(command.waveform, command.pad).add_done_callback(answer)
+        answered.add_done_callback(answer)
 
     def _deliver(self, events: list[EngineEvent]) -> None:
         try:

@@ -8,16 +8,18 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 from voxcpm_core.checkpoint.opened import open_checkpoint
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.errors import RequestError
 from voxcpm_core.fanout import Fanout
+from voxcpm_core.lora.facts import LoraFacts
 from voxcpm_core.types import EngineRequest, EngineStats, EventSink, Failed, FloatArray, PadSide, StepOutput
-from voxcpm_core.worker.encodings import Encodings
+from voxcpm_core.worker.answers import Answers
 from voxcpm_core.worker.inbox import Inbox
 from voxcpm_core.worker.lending import Lender
-from voxcpm_core.worker.messages import Cancel, Encode, Encoded, Ready, Start, Submit, Turn
+from voxcpm_core.worker.messages import Answer, Cancel, CheckLora, Encode, Ready, Start, Submit, Turn
 from voxcpm_core.worker.placement import Placement, place
 from voxcpm_core.worker.ring import Ring, RingGeometry
 from voxcpm_core.worker.supervisor import Supervisor
@@ -46,14 +48,17 @@ class WorkerHandle:
         self._lender = Lender(self._ring)
         self._inbox = Inbox(self.model, self._lender)
         self._fanout = Fanout()
-        self._encodings = Encodings()
+        self._answers = Answers()
         self._ids = itertools.count()
         self._worker_stats: tuple[int, ...]
         self.gpu: str
         self._watch: Callable[[EngineStats, EngineStats], None] = lambda before, after: None
         device = place(config.device, placement, os.environ)
         # Resolved here: a later worker neither asks the hub again nor looks in another working directory.
-        worker_config = dataclasses.replace(config, device=device.configured, model=str(checkpoint.folder.absolute()))
+        worker_config = dataclasses.replace(
+            config, device=device.configured, model=str(checkpoint.folder.absolute()),
+            lora_root=config.lora_root and os.path.abspath(config.lora_root),
+        )
         start = Start(worker_config, self.model, device.placement, geometry, self._ring.fd)
         self._supervisor = Supervisor(start, device.environ, self._take, self._end_all)
 
@@ -75,12 +80,11 @@ class WorkerHandle:
 
     def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
         """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; fails with RequestError."""
-        future: Future[FloatArray] = Future()
-        future.set_running_or_notify_cancel()  # a caller who stops waiting must not cancel what is answered here
-        encode_id = next(self._ids)
-        if not self._supervisor.give(Encode(encode_id, waveform, pad), lambda: self._encodings.add(encode_id, future)):
-            future.set_exception(self._supervisor.refusal())
-        return future
+        return self._ask(lambda question_id: Encode(question_id, waveform, pad))
+
+    def check_lora(self, path: str) -> Future[LoraFacts]:
+        """What an adapter's folder, below the folder of all adapters, holds; fails with RequestError."""
+        return self._ask(lambda question_id: CheckLora(question_id, path))
 
     def stats(self) -> EngineStats:
         """As of the worker's latest turn; nothing runs and waits where there is none."""
@@ -99,7 +103,15 @@ class WorkerHandle:
         self._supervisor.close()
         self._ring.close()
 
-    def _take(self, message: Ready | Turn | Encoded) -> None:
+    def _ask(self, question: Callable[[int], object]) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()  # a caller who stops waiting must not cancel what is answered here
+        question_id = next(self._ids)
+        if not self._supervisor.give(question(question_id), lambda: self._answers.add(question_id, future)):
+            future.set_exception(self._supervisor.refusal())
+        return future
+
+    def _take(self, message: Ready | Turn | Answer) -> None:
         if isinstance(message, Turn):
             before, self._worker_stats = self._worker_stats, message.stats
             events = self._inbox.unpacked(message)
@@ -107,8 +119,8 @@ class WorkerHandle:
                 self._supervisor.worked()
             self._fanout.deliver(events)
             self._watch(EngineStats(*before), EngineStats(*message.stats))
-        elif isinstance(message, Encoded):
-            self._encodings.deliver(message)
+        elif isinstance(message, Answer):
+            self._answers.deliver(message)
         else:
             self._worker_stats = tuple(message.stats)
             self.gpu = message.gpu
@@ -118,4 +130,4 @@ class WorkerHandle:
     def _end_all(self, error: RequestError) -> None:
         self._lender.forget_worker()
         self._fanout.fail_all(error)
-        self._encodings.fail_all(error)
+        self._answers.fail_all(error)

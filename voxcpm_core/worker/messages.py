@@ -47,6 +47,12 @@ class Encode:
 
 
 @dataclass(frozen=True)
+class CheckLora:
+    check_id: int
+    path: str
+
+
+@dataclass(frozen=True)
 class Ready:
     """From the worker: it is warm."""
 
@@ -64,9 +70,11 @@ class NotStarted:
 
 
 @dataclass(frozen=True)
-class Encoded:
-    encode_id: int
-    latents: FloatArray | None
+class Answer:
+    """To an `Encode` or a `CheckLora`, with its id."""
+
+    question_id: int
+    value: Any
     error: tuple[ErrorCode, str] | None
 
 

@@ -1,0 +1,69 @@
+"""Low-rank adapters of a matrix product, one for each sequence of a batch or none: the holder, and the sum in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Norm(NamedTuple):
+    """The RMS norm that stands before a product."""
+
+    weight: Tensor  # [in]
+    eps: float
+
+
+@dataclass
+class Selection:
+    """Which adapter each sequence of the batch at hand has: whoever runs a batch sets it for as long as it runs."""
+
+    rows: Tensor | None = None  # int64 [B], slots, -1 for none; batches of n * B repeat it. None: nobody has any
+
+
+@dataclass(frozen=True)
+class LoraStack:
+    """The adapters of one `Linear`, slot by slot. Several merged layers have an A each, and share B's rows out."""
+
+    a: Tensor  # [slots, layers * rank, in], contiguous but for its first dimension
+    b: Tensor  # [slots, out, rank], likewise; alpha / rank is part of it
+    nums_out: tuple[int, ...]  # of each layer
+    selection: Selection
+    kernel: LoraKernel
+
+    @property
+    def rank(self) -> int:
+        return self.b.shape[-1]
+
+    def add(self, y: Tensor, x: Tensor, scale: float = 1.0, norm: Norm | None = None) -> Tensor:
+        """y + scale * B A x for each sequence that has an adapter, B A norm(x) with a norm.
+
+        y: [N, ..., out], contiguous, may be written over and returned; x: [N, ..., in].
+        """
+        rows = self.selection.rows
+        return y if rows is None else self.kernel(self, rows, y, x, scale, norm)
+
+
+LoraKernel = Callable[[LoraStack, Tensor, Tensor, Tensor, float, Norm | None], Tensor]
+
+
+def torch_lora(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None) -> Tensor:
+    """The reference of `LoraStack.add`. Sums of one sequence do not depend on the others."""
+    if rows.device.type == "cpu" and not bool((rows >= 0).any()):  # elsewhere to ask would be to wait
+        return y
+    index = rows.repeat(x.shape[0] // len(rows))  # [N]
+    has_adapter = (index >= 0).view(-1, 1, 1)
+    slots = index.clamp(min=0)
+    flat = x.reshape(x.shape[0], -1, x.shape[-1])  # [N, T, in]
+    if norm is not None:
+        wide = flat.float()
+        inverse = torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + norm.eps)
+        flat = (wide * inverse).to(x.dtype) * norm.weight
+    shrunk = torch.bmm(flat, stack.a[slots].transpose(1, 2)).split(stack.rank, dim=-1)
+    parts = stack.b[slots].split(stack.nums_out, dim=1)
+    expanded = [torch.bmm(h, b.transpose(1, 2)) for h, b in zip(shrunk, parts, strict=True)]
+    update = torch.where(has_adapter, torch.cat(expanded, dim=-1) * scale, 0.0)
+    return y + update.view(y.shape)
