@@ -41,7 +41,7 @@ class Client(ControlMethods, AsyncControlMethods):
     cannot be taken back, and another attempt would begin anew.
 
     `token` is the server's admin token, for what changes or shows other people's things (`add_voice`, `remove_voice`,
-    `queue`, `drain`); VOXCPM_ADMIN_TOKEN stands in for it.
+    `register_lora`, `unregister_lora`, `queue`, `drain`); VOXCPM_ADMIN_TOKEN stands in for it.
 
     The methods for speech take the options of `SpeechOptions` by name. All raise subclasses of `VoxError`, TypeError
     for an unknown option or a text that is no str, and OSError for an audio file that cannot be read. A `url` that

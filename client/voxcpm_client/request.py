@@ -112,6 +112,7 @@ _ADDERS: dict[str, Callable[[service_pb2.ModelInferRequest, str, Any], None]] = 
     "reference_audio": add_audio,
     "reference_latents": _add_latents,
     "voice": add_text,
+    "lora": add_text,
     "cfg_value": _float32,
     "temperature": _float32,
     "inference_timesteps": _int32,

@@ -26,6 +26,7 @@ class SpeechOptions(TypedDict, total=False):
     reference_audio: AudioFile | None  # a voice to imitate (VoxCPM2)
     reference_latents: FloatArray | None  # [frames, feat_dim], instead of reference_audio
     voice: str | None  # a registered voice, in the place of the five above
+    lora: str | None  # a registered adapter
     cfg_value: float | None  # 0.1 to 10, default 2.0
     temperature: float | None  # 0 to 2, default 1.0
     inference_timesteps: int | None  # from 2, default 10
@@ -48,6 +49,16 @@ class Voice:
     seconds: float  # of audio
     created: str  # UTC, ISO 8601
     made_for: str  # the kind of model that has such latents
+
+
+@dataclass(frozen=True)
+class Lora:
+    """A registered adapter."""
+
+    name: str
+    rank: int
+    source: str  # its folder on the server, or the address that it came from
+    created: str  # UTC, ISO 8601
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from voxcpm_core.api import SyncPool
 
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncPool]:
-    voices = str(tmp_path_factory.mktemp("pool") / "voices")
-    with VoxCPM.from_pretrained(NOISE, devices=["cpu"], voices=voices, **SMALL) as pool:
+    folder = tmp_path_factory.mktemp("pool")
+    (folder / "loras").mkdir()
+    folders = {"voices": str(folder / "voices"), "lora_root": str(folder / "loras")}
+    with VoxCPM.from_pretrained(NOISE, devices=["cpu"], **folders, **SMALL) as pool:
         assert isinstance(pool, SyncPool)
         yield pool
 

@@ -28,9 +28,9 @@ def say(pool: SyncPool, text: str, **options: Any) -> FloatArray:
     return np.concatenate(list(pool.generate(text, **options)))
 
 
-def engine_audio(text: str, **conditions: Any) -> FloatArray:
+def engine_audio(text: str, lora_root: str = "", **conditions: Any) -> FloatArray:
     """What an engine in this process, driven step by step, gives for the same text: [samples]."""
-    harness = Harness(NOISE_FOLDER, EngineConfig(max_running=4, max_model_len=512))
+    harness = Harness(NOISE_FOLDER, EngineConfig(max_running=4, max_model_len=512, lora_root=lora_root))
     params = SamplingParams(seed=7, max_length=5)
     return harness.run(SpeechRequest(text, params=params, **conditions)).audio
 

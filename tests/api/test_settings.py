@@ -45,7 +45,7 @@ def test_what_other_libraries_would_pass():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lora_config": object()}, "lora_config: adapters are not supported yet"),
+        ({"lora_config": object()}, "lora_config: give the settings lora_root"),
         ({"enforce_eager": 1}, "enforce_eager: expected True or False, got 1"),
         ({"enforce_eager": True, "settings": {"cuda_graphs": "on"}}, "enforce_eager: True contradicts"),
         ({"inference_timesteps": 1}, "inference_timesteps: expected an integer >= 2, got 1"),

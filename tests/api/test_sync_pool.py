@@ -22,9 +22,11 @@ from tests.api.speaking import (
     wait_until,
     wav_file,
 )
-from tests.noise_voice import NOISE
+from tests.lora.adapters import add_adapter
+from tests.noise_voice import NOISE, NOISE_FOLDER
 from voxcpm_core import VoxCPM
 from voxcpm_core.api import SyncPool
+from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.errors import RequestError
 from voxcpm_core.types import Condition
 from voxcpm_core.voices import Voice, VoiceStore
@@ -44,6 +46,29 @@ def test_a_seed_repeats_and_none_is_drawn(pool):
     assert np.array_equal(first, again)
     drawn, other = (say(pool, "Hello", max_generate_length=3) for _ in range(2))
     assert not np.array_equal(drawn, other)
+
+
+def test_the_life_of_an_adapter(pool):
+    root = Path(pool._settings.engine.lora_root)
+    ref = add_adapter(root, load_config(NOISE_FOLDER), "x", alpha=2)
+    assert pool.register_lora("anna", root / "x") is None
+    assert pool.list_loras() == ["anna"]
+    with pytest.raises(RequestError, match="the adapter 'anna' exists"):
+        pool.register_lora("anna", "x")
+    stream = pool.generate("Hello world", seed=7, max_generate_length=5, lora_name="anna")
+    first = next(stream)
+    pool.unregister_lora("anna")
+    said = np.concatenate([first, *stream])
+    assert_same(said, engine_audio("Hello world", lora_root=str(root), lora=ref))
+    assert not np.allclose(said, engine_audio("Hello world"))
+    assert pool.list_loras() == []
+    for call in (lambda: say(pool, "Hello", lora_name="anna"), lambda: pool.unregister_lora("anna")):
+        with pytest.raises(RequestError, match="there is no adapter 'anna'"):
+            call()
+    with pytest.raises(RequestError, match="there is no folder '/etc' in lora_root"):
+        pool.register_lora("etc", "/etc")
+    with pytest.raises(RequestError, match="path: expected a folder, got 5"):
+        pool.register_lora("five", 5)
 
 
 def test_model_info(pool):
@@ -141,7 +166,7 @@ LATENTS = np.zeros((4, NUM_FEATURES), np.float32)
         ({"prompt_id": "p1", "voice": "x"}, "CONFLICTING_INPUTS", "prompt_id excludes"),
         ({"voice": "alice"}, "UNKNOWN_VOICE", "there is no voice 'alice'"),
         ({"voice": "alice", "ref_audio_latents": LATENTS}, "CONFLICTING_INPUTS", "voice excludes"),
-        ({"lora_name": "a"}, "INVALID_PARAMETER", "lora_name: adapters are not supported yet"),
+        ({"lora_name": "a"}, "UNKNOWN_LORA", "there is no adapter 'a'"),
     ],
 )
 def test_bad_input_is_refused_at_the_first_chunk(pool, options, code, message):

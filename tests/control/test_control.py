@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.checkpoint.lora_folder import make_lora
 from tests.control.conftest import TOKEN, Fleet, Light, Settled
+from tests.lora.adapters import ref_of
 from tests.serving.fake_triton import FakeRequest, FakeSender, text
 from tests.serving.served import GENEROUS_S, MODEL, speech, wav_bytes
 from voxcpm_core.control.models import start_control
@@ -41,6 +43,26 @@ def test_the_life_of_a_voice(fleet: Fleet):
     assert control.ask("remove_voice", token=TOKEN, name="anna")["name"] == "anna"
     refused = control.refused("remove_voice", token=TOKEN, name="anna")
     assert (refused.code, refused.message[:15]) == ("NOT_FOUND", "[UNKNOWN_VOICE]")
+
+
+def test_the_life_of_an_adapter(fleet: Fleet, tmp_path: Path):
+    make_lora(tmp_path / "loras" / "low", MODEL)
+    loaded, control = fleet.load(lora_root=str(tmp_path / "loras")), fleet.control()
+    added = control.ask("register_lora", token=TOKEN, name="anna", path="low")
+    assert (added["name"], added["rank"], added["source"]) == ("anna", 4, "low")
+    assert added["instances"] == [{"model": "voxcpm", "version": "1", "instance": "voxcpm_0"}]
+    assert [each["name"] for each in control.ask("loras")["loras"]] == ["anna"]
+    assert loaded.say(lora=text("anna")).errors == []
+    assert loaded.engine.submitted[-1].lora == ref_of(tmp_path / "loras", "low", name="anna")
+    assert control.code_of("register_lora", token=TOKEN, name="anna", path="low") == "ALREADY_EXISTS"
+    assert control.code_of("register_lora", token=TOKEN, name="b", path="..") == "INVALID_PARAMETER"
+    assert control.ask("unregister_lora", token=TOKEN, name="anna")["name"] == "anna"
+    refused = control.refused("unregister_lora", token=TOKEN, name="anna")
+    assert (refused.code, refused.message[:14]) == ("NOT_FOUND", "[UNKNOWN_LORA]")
+    assert loaded.say(lora=text("anna")).errors[0].message.endswith("there is no adapter 'anna'")
+    without = fleet.load(name="other", instance="other_0")
+    assert without.say(lora=text("anna")).errors[0].code == "NOT_FOUND"
+    assert control.code_of("register_lora", token=TOKEN, name="b", path="low", model="other") == "INVALID_PARAMETER"
 
 
 def test_answers_are_per_instance_and_in_total(fleet: Fleet):
@@ -111,7 +133,7 @@ def test_drain_reaches_every_instance_of_its_model_and_no_other(fleet: Fleet):
     assert "[DRAINING] request runs: not finished" in running.sender.errors[0].message
 
 
-CHANGING = ("queue", "add_voice", "remove_voice", "drain")
+CHANGING = ("queue", "add_voice", "remove_voice", "register_lora", "unregister_lora", "drain")
 
 
 def test_changing_operations_need_the_token(fleet: Fleet):
@@ -150,7 +172,7 @@ def test_the_token_may_stand_in_the_configuration_and_is_never_shown(fleet: Flee
         (b"[]", "expected a JSON object"),
         (b"\xff", "expected a JSON object"),
         (b"[" * 100_000, "expected a JSON object"),
-        (b"{}", "op: expected one of add_voice, cancel, drain, info, queue, remove_voice, status, voices, got None"),
+        (b"{}", f"op: expected one of {', '.join(sorted(OPERATIONS))}, got None"),
         (b'{"op": "drian"}', "got 'drian'"),
         (b'{"op": ["status"]}', "got ['status']"),
         (b'{"op": "status", "modle": "x"}', "status: unknown field 'modle'"),

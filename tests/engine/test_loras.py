@@ -64,7 +64,7 @@ def test_feed_forward_layers_are_adapted_where_there_is_room(tiny_checkpoints, r
     folder = tiny_checkpoints["2"]
     ref = add_adapter(root, load_config(folder), "mlp", r=4, alpha=1, names=(*ATTENTION, *MLP))
     request = short(crowd(1)[0], ref)
-    received = Harness(folder, settings(root, lora_mlp=True)).run(request)
+    received = Harness(folder, settings(root, lora_mlp="on")).run(request)
     merged = Harness(merged_checkpoint(folder, root / "mlp", tmp_path / "merged"))
     expected = merged.run(dataclasses.replace(request, lora=None))
     np.testing.assert_allclose(received.latents, expected.latents, **FP32)

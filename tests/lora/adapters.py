@@ -17,5 +17,6 @@ def add_adapter(root: Path, model: ModelConfig, path: str, **options: Any) -> Lo
     return ref_of(root, path)
 
 
-def ref_of(root: Path, path: str) -> LoraRef:
-    return LoraRef(path, path, LoraFolder(str(root), path).digests()[0])
+def ref_of(root: Path, path: str, name: str = "") -> LoraRef:
+    """A name is the path's unless it has another."""
+    return LoraRef(name or path, path, LoraFolder(str(root), path).digests()[0])

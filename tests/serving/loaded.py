@@ -18,8 +18,11 @@ from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.local.client import connect_instances
 from voxcpm_core.local.status import InstanceName
+from voxcpm_core.lora.facts import LoraFacts
+from voxcpm_core.lora.folder import LoraFolder
 from voxcpm_core.serving.instance import Instance
 from voxcpm_core.text.tokenizer import TextTokenizer
+from voxcpm_core.threads import in_thread
 from voxcpm_core.types import FloatArray, PadSide
 
 NAME = InstanceName("voxcpm", "1", "voxcpm_0")
@@ -35,6 +38,10 @@ class EncodingEngine(FakeEngine):
         future: Future[FloatArray] = Future()
         future.set_result(frames.astype(np.float32))
         return future
+
+    def check_lora(self, path: str) -> Future[LoraFacts]:
+        """Any adapter will do."""
+        return in_thread(lambda: LoraFacts(*LoraFolder(self.config.lora_root, path).digests(), 4, 8.0, 32), "check")
 
 
 class Loaded:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncGenerator
 from types import TracebackType
 
@@ -57,7 +58,7 @@ class AsyncPool(Pool):
         workers = await self._workers()
         speech = speech_request(
             target_text, prompt_latents, prompt_text, max_generate_length, temperature, cfg_value,
-            ref_audio_latents, lora_name, seed, self._timesteps(inference_timesteps), min_length, length_cap,
+            ref_audio_latents, seed, self._timesteps(inference_timesteps), min_length, length_cap,
             ignore_stop,
         )
         loop = asyncio.get_running_loop()
@@ -67,7 +68,7 @@ class AsyncPool(Pool):
             with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody listens any more
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        with workers.stream(self._engine_request(workers, speech, prompt_id, voice), sink):
+        with workers.stream(self._engine_request(workers, speech, prompt_id, voice, lora_name), sink):
             while True:
                 chunk = received(await events.get())
                 yield chunk.audio
@@ -91,6 +92,19 @@ class AsyncPool(Pool):
     async def remove_prompt(self, prompt_id: str) -> None:
         """As `SyncPool.remove_prompt`."""
         self._conditions.remove_prompt(prompt_id)
+
+    async def register_lora(self, name: str, path: str | os.PathLike[str]) -> None:
+        """As `SyncPool.register_lora`."""
+        workers = await self._workers()
+        await asyncio.to_thread(self._loras.register, workers.any, name, path)
+
+    async def unregister_lora(self, name: str) -> None:
+        """As `SyncPool.unregister_lora`."""
+        self._loras.unregister(name)
+
+    async def list_loras(self) -> list[str]:
+        """As `SyncPool.list_loras`."""
+        return self._loras.names()
 
     async def get_model_info(self) -> ModelInfo:
         """As `SyncPool.get_model_info`."""

@@ -36,9 +36,9 @@ class VoxCPM:
         max_num_batched_tokens: positions prefilled in one step. max_num_seqs: streams generated at once by a worker;
         more wait in order. max_model_len: positions of one request, prompt included. gpu_memory_utilization: share of
         the GPU's memory that a worker may use. enforce_eager: no CUDA graphs; there are none yet. devices: numbers of
-        CUDA devices, or names such as "cuda:1" and "cpu"; empty means [0]. lora_config: not supported yet, must be
-        None. dtype: "float32" or "bfloat16"; None is the checkpoint's own on CUDA and float32 on the CPU.
-        `settings`: any other setting of docs/operating.md by its name.
+        CUDA devices, or names such as "cuda:1" and "cpu"; empty means [0]. lora_config: must be None; the settings
+        lora_root, max_loras and max_lora_rank stand in its place. dtype: "float32" or "bfloat16"; None is the
+        checkpoint's own on CUDA and float32 on the CPU. `settings`: any other setting of docs/operating.md by its name.
 
         A SyncPool is returned when its workers are ready; an AsyncPool at once, and everything it does waits for them.
         Raises StartupError (ConfigError, CheckpointError) naming the argument or file to change: for arguments here,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import weakref
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 
 from voxcpm_core.api.conditions import Conditions
 from voxcpm_core.api.info import ModelInfo, model_info
+from voxcpm_core.api.loras import Loras
 from voxcpm_core.api.settings import PoolSettings
 from voxcpm_core.api.workers import THREAD_NAME, Chunk, Workers, start_workers
 from voxcpm_core.audio.decoder import AudioDecoder
@@ -27,6 +29,7 @@ class Pool:
         self._settings = settings
         self._starting = in_thread(partial(start_workers, settings), THREAD_NAME)
         self._conditions = Conditions(settings.engine)
+        self._loras = Loras(settings.engine)
         self._lock = threading.Lock()
         self._decoder: AudioDecoder | None = None
         self._is_stopped = False
@@ -59,9 +62,11 @@ class Pool:
         return self._settings.inference_timesteps if inference_timesteps is None else inference_timesteps
 
     def _engine_request(
-        self, workers: Workers, speech: SpeechRequest, prompt_id: str | None, voice: str | None
+        self, workers: Workers, speech: SpeechRequest, prompt_id: str | None, voice: str | None, lora_name: str | None
     ) -> EngineRequest:
         speech = self._conditions.apply(speech, prompt_id, voice, workers.any.model)
+        if lora_name is not None:
+            speech = replace(speech, lora=self._loras.get(lora_name))
         return prepare(speech, workers.any.model, workers.any.config, workers.any.tokenizer)
 
     def _waveform(self, workers: Workers, wav: bytes, wav_format: str) -> FloatArray:

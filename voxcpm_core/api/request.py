@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter
+from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.types import Condition, FloatArray, SamplingParams, SpeechRequest
 
 Latents = bytes | bytearray | memoryview | npt.NDArray[Any]
@@ -23,19 +23,16 @@ def speech_request(
     temperature: float,
     cfg_value: float,
     ref_audio_latents: Latents | None,
-    lora_name: str | None,
     seed: int | None,
     inference_timesteps: int,
     min_length: int,
     length_cap: bool,
     ignore_stop: bool,
 ) -> SpeechRequest:
-    """A request under a fresh id. Raises RequestError for a wrong type and for what is not supported yet.
+    """A request under a fresh id. Raises RequestError for a wrong type.
 
     Numbers are checked against the model and its settings later, by `prepare`.
     """
-    if lora_name is not None:
-        raise invalid_parameter("lora_name: adapters are not supported yet")
     for name, text in (("target_text", target_text), ("prompt_text", prompt_text)):
         _check_str(name, text)
     return SpeechRequest(

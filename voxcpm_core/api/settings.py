@@ -42,7 +42,7 @@ def pool_settings(
 ) -> PoolSettings:
     """Check and translate; raises ConfigError naming the argument as the caller knows it."""
     if lora_config is not None:
-        raise ConfigError("lora_config: adapters are not supported yet; leave it out or give None")
+        raise ConfigError("lora_config: give the settings lora_root, max_loras and max_lora_rank instead")
     if not isinstance(enforce_eager, bool):
         raise ConfigError(f"enforce_eager: expected True or False, got {shown(enforce_eager)}")
     if not isinstance(model, (str, os.PathLike)):

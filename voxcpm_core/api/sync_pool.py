@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 from collections.abc import Generator
 from types import TracebackType
@@ -63,17 +64,17 @@ class SyncPool(Pool):
         later. Closing the generator cancels the request. Latents are float32, bytes or [frames, feat_dim], made by
         `encode_latents`; lengths are in patches. None leaves the length to the cache, the timesteps to the pool and
         the seed to chance. `prompt_id`, of `add_prompt`, stands for prompt_latents and prompt_text; `voice`, a name in
-        the folder that the pool's setting `voices` names, for those and ref_audio_latents. `lora_name` is not
-        supported yet and must be None.
+        the folder that the pool's setting `voices` names, for those and ref_audio_latents. `lora_name` is
+        an adapter of `register_lora`, or of the folder that the setting `lora_root` names.
         """
         workers = self._workers()
         speech = speech_request(
             target_text, prompt_latents, prompt_text, max_generate_length, temperature, cfg_value,
-            ref_audio_latents, lora_name, seed, self._timesteps(inference_timesteps), min_length, length_cap,
+            ref_audio_latents, seed, self._timesteps(inference_timesteps), min_length, length_cap,
             ignore_stop,
         )
         events: queue.SimpleQueue[Chunk | Failed] = queue.SimpleQueue()
-        with workers.stream(self._engine_request(workers, speech, prompt_id, voice), events.put):
+        with workers.stream(self._engine_request(workers, speech, prompt_id, voice, lora_name), events.put):
             while True:
                 chunk = received(events.get())
                 yield chunk.audio
@@ -100,6 +101,22 @@ class SyncPool(Pool):
     def remove_prompt(self, prompt_id: str) -> None:
         """Forget a prompt; streams that have begun with it go on. Raises RequestError."""
         self._conditions.remove_prompt(prompt_id)
+
+    def register_lora(self, name: str, path: str | os.PathLike[str]) -> None:
+        """Keep an adapter's folder, inside of the pool's setting `lora_root`, for `generate(lora_name=...)`.
+
+        Requests with different adapters and without share batches. Raises RequestError for a name that is taken, and
+        for an adapter that the model cannot use.
+        """
+        self._loras.register(self._workers().any, name, path)
+
+    def unregister_lora(self, name: str) -> None:
+        """Forget an adapter; streams that have begun with it go on. Raises RequestError."""
+        self._loras.unregister(name)
+
+    def list_loras(self) -> list[str]:
+        """The names that `generate` takes."""
+        return self._loras.names()
 
     def get_model_info(self) -> ModelInfo:
         return self._model_info(self._workers())

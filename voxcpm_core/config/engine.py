@@ -31,7 +31,7 @@ class EngineConfig:
     lora_root: str = ""  # folder that holds all adapters, which every replica may share; "": none are served
     max_loras: int = 4  # adapters on the device at once; 0: none are served
     max_lora_rank: int = 32  # of an adapter; room for it is kept in every slot
-    lora_mlp: bool = False  # adapters may also change the feed-forward layers, which takes room in every slot, too
+    lora_mlp: str = "off"  # "on": adapters may also change the feed-forward layers, which takes room in every slot
     page_size: int = 16  # LM positions per KV page
     gpu_memory_utilization: float = 0.9  # share of the GPU's memory that the engine may use, weights included
     kv_cache_mib: int = 0  # memory for KV pages; 0: what the share above leaves on CUDA, 1 GiB on the CPU
@@ -60,6 +60,8 @@ class EngineConfig:
             raise ConfigError(f"dtype: expected 'float32' or 'bfloat16', got {shown(self.dtype)}")
         if self.cuda_graphs not in ("on", "off"):
             raise ConfigError(f"cuda_graphs: expected 'on' or 'off', got {shown(self.cuda_graphs)}")
+        if self.lora_mlp not in ("on", "off"):
+            raise ConfigError(f"lora_mlp: expected 'on' or 'off', got {shown(self.lora_mlp)}")
         if self.run_ahead not in ("on", "off", "auto"):
             raise ConfigError(f"run_ahead: expected 'on', 'off' or 'auto', got {shown(self.run_ahead)}")
 

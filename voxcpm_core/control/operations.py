@@ -80,7 +80,7 @@ def _drain(request: ControlRequest, instances: Sequence[Instance]) -> Answer:
 
 
 def _by_one(timeout_s: float) -> Callable[[ControlRequest, Sequence[Instance]], Answer]:
-    """An operation on the folder of voices, which the instances of a model share."""
+    """An operation on the folders of voices and adapters, which the instances of a model share."""
 
     def run(request: ControlRequest, instances: Sequence[Instance]) -> Answer:
         chosen = least_loaded(instances)
@@ -110,5 +110,8 @@ OPERATIONS = {
     "voices": _Operation(_by_one(QUICK_S)),
     "add_voice": _Operation(_by_one(SLOW_S), ("name", "prompt_text", *_VOICE_PARTS), needs_token=True),
     "remove_voice": _Operation(_by_one(QUICK_S), ("name",), needs_token=True),
+    "loras": _Operation(_by_one(QUICK_S)),
+    "register_lora": _Operation(_by_one(SLOW_S), ("name", "path", "uri", "sha256"), needs_token=True),
+    "unregister_lora": _Operation(_by_one(QUICK_S), ("name",), needs_token=True),
     "drain": _Operation(_drain, ("deadline_ms",), needs_token=True),
 }

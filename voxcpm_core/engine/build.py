@@ -99,7 +99,7 @@ def _adapters(
     """The slots on the device and what fills them, where adapters are served."""
     if not config.num_lora_slots:
         return None, None
-    layout = LoraLayout.of(model, config.max_lora_rank, config.lora_mlp)
+    layout = LoraLayout.of(model, config.max_lora_rank, config.lora_mlp == "on")
     slots = LoraSlots(layout, config.num_lora_slots, device, dtype, kernels.lora)
     return slots, LoraLibrary(config.lora_root, config.max_lora_rank, model, layout, device, dtype)
 

@@ -18,7 +18,7 @@ class LoraFolder:
     def __init__(self, root: str, path: str) -> None:
         self._root = Path(root).resolve()
         self._path = path
-        if Path(path).is_absolute() or ".." in Path(path).parts:
+        if ".." in Path(path).parts:
             raise self._no_folder()
         try:
             self.folder = (self._root / path).resolve()
@@ -30,6 +30,11 @@ class LoraFolder:
         for name in (CONFIG_FILE, *WEIGHT_FILES):
             if not self._is_inside((self.folder / name).resolve()):
                 raise invalid_parameter(f"path: {name} of {shown(path)} leads out of lora_root")
+
+    @property
+    def path(self) -> str:
+        """Of the folder below the root, without links."""
+        return str(self.folder.relative_to(self._root))
 
     def digests(self) -> tuple[str, str]:
         """Of all files, equal for equal ones, and the SHA-256 of the weights.

@@ -10,6 +10,7 @@ from typing import Any
 from voxcpm_core.errors import RequestError, invalid_parameter, shutting_down
 from voxcpm_core.faults import internal_error
 from voxcpm_core.handle import EngineHandle
+from voxcpm_core.lora.store import LoraStore
 from voxcpm_core.metrics.instance import Metrics, NoMetrics
 from voxcpm_core.prepare import count_target_tokens, prepare
 from voxcpm_core.serving.attempts import attempts
@@ -54,6 +55,7 @@ class Adapter:
         self._logger = pb_utils.Logger
         self.roster = Roster()
         self.voices = VoiceStore(engine.config.voices, engine.config.max_voices, engine.config.max_voices_mib)
+        self.loras = LoraStore(engine.config.lora_root if engine.config.num_lora_slots else "")
         self._responses = TritonResponses(pb_utils)
         self._allowed = allowed_names(engine.config.allowed_parameters)
         config = engine.config
@@ -148,6 +150,8 @@ class Adapter:
         if parsed.voice is not None:
             speech = with_voice(parsed.speech, self.voices.get(parsed.voice), engine.model)
             parsed = replace(parsed, speech=speech)
+        if parsed.lora is not None:
+            parsed = replace(parsed, speech=replace(parsed.speech, lora=self.loras.get(parsed.lora).ref))
         output = Output(channel.request_id, parsed.options, engine.model)
         prepared = prepare(parsed.speech, engine.model, engine.config, engine.tokenizer)
         num_positions = prepared.num_positions

@@ -33,6 +33,7 @@ class ParsedRequest:
     normalize: bool  # the target text is still to be normalised
     retry_badcase: bool
     voice: str | None = None  # registered, in the place of prompt and reference, which `speech` then has not
+    lora: str | None = None  # a registered adapter
 
     @property
     def is_complete(self) -> bool:
@@ -53,6 +54,7 @@ def parse_request(tensors: InputTensors, request_id: str, output_names: Collecti
     if target_text is None:
         raise RequestError(ErrorCode.INVALID_TEXT, "target_text is missing")
     voice = _voice(tensors)
+    lora = tensors.text("lora", ErrorCode.INVALID_PARAMETER)
     prompt_text = tensors.text("prompt_text")
     params = _params(tensors)
     normalize = bool(tensors.boolean("normalize"))
@@ -68,7 +70,7 @@ def parse_request(tensors: InputTensors, request_id: str, output_names: Collecti
         params=params,
         wants_audio=options.wants_audio,
     )
-    return ParsedRequest(speech, options, uploads, normalize, retry_badcase, voice)
+    return ParsedRequest(speech, options, uploads, normalize, retry_badcase, voice, lora)
 
 
 def _options(tensors: InputTensors, output_names: Collection[str]) -> OutputOptions:

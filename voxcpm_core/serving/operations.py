@@ -16,6 +16,7 @@ from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter, shown
 from voxcpm_core.handle import EngineHandle
 from voxcpm_core.local.server import Operation
 from voxcpm_core.local.status import InstanceName, status
+from voxcpm_core.lora.registration import new_record
 from voxcpm_core.serving.adapter import Adapter
 from voxcpm_core.serving.encoding import Encoding
 from voxcpm_core.types import PAD_SIDES, FloatArray
@@ -25,7 +26,7 @@ CONTRACT_VERSION = 1
 MAX_MS = 2**31 - 1
 _LIMITS = (
     "max_running", "max_waiting", "max_text_tokens", "max_timesteps", "max_audio_seconds", "max_voices",
-    "max_voices_mib",
+    "max_voices_mib", "max_lora_rank",
 )
 
 
@@ -44,6 +45,9 @@ class Operations:
             "voices": self._voices,
             "add_voice": self._add_voice,
             "remove_voice": self._remove_voice,
+            "loras": self._loras,
+            "register_lora": self._register_lora,
+            "unregister_lora": self._unregister_lora,
             "encode": self._encode,
             "drain": self._drain,
             "told": self._told,
@@ -71,6 +75,7 @@ class Operations:
             "mp3_delay_samples": DELAY_SAMPLES,
             "limits": {
                 **{name: getattr(config, name) for name in _LIMITS}, "max_positions": config.num_positions(model),
+                "max_loras": config.num_lora_slots,
             },
         }
 
@@ -113,6 +118,20 @@ class Operations:
     def _remove_voice(self, request: Mapping[str, Any]) -> dict[str, Any]:
         name = _text(request, "name")
         self._adapter.voices.remove(name)
+        return {"name": name}
+
+    def _loras(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        return {"loras": [record.listed() for record in self._adapter.loras.records()]}
+
+    def _register_lora(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        given = {name: request.get(name) and _text(request, name) for name in ("path", "uri", "sha256")}
+        record = new_record(self._adapter.loras, self._engine, _text(request, "name"), **given)
+        self._adapter.loras.add(record)
+        return record.listed()
+
+    def _unregister_lora(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        name = _text(request, "name")
+        self._adapter.loras.remove(name)
         return {"name": name}
 
     def _encode(self, request: Mapping[str, Any]) -> dict[str, Any]:

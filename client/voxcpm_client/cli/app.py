@@ -13,6 +13,7 @@ from voxcpm_client.cli.checkpoints import convert, make_checkpoint
 from voxcpm_client.cli.control import cancel, drain, encode, status
 from voxcpm_client.cli.demo import demo
 from voxcpm_client.cli.exit_status import exit_status
+from voxcpm_client.cli.loras import loras
 from voxcpm_client.cli.say import say
 from voxcpm_client.cli.serve import serve
 from voxcpm_client.cli.voices import voices
@@ -49,6 +50,7 @@ app.command()(cancel)
 app.command()(drain)
 app.command()(encode)
 app.add_typer(voices, name="voices")
+app.add_typer(loras, name="loras")
 app.command()(bench)
 app.command()(demo)
 app.command("make-checkpoint")(make_checkpoint)

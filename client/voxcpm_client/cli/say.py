@@ -42,6 +42,7 @@ def say(
     prompt_audio: Annotated[Path | None, typer.Option(help="Speech to continue; needs --prompt-text.")] = None,
     prompt_text: Annotated[str | None, typer.Option(help="Transcript of --prompt-audio.")] = None,
     reference_audio: Annotated[Path | None, typer.Option(help="A voice to imitate (VoxCPM2).")] = None,
+    lora: Annotated[str | None, typer.Option(help="A registered adapter.")] = None,
     cfg_value: Annotated[float | None, typer.Option(help="Guidance, 0.1 to 10.")] = None,
     timesteps: Annotated[int | None, typer.Option(help="Solver steps, from 2.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 to 2.")] = None,
@@ -62,7 +63,7 @@ def say(
     audio_format = audio_format or (format_of(output) if output else "pcm_s16le")
     options: SpeechOptions = {
         "format": audio_format, "bitrate": bitrate, "sample_rate": sample_rate, "seed": seed, "voice": voice,
-        "prompt_audio": prompt_audio, "prompt_text": prompt_text, "reference_audio": reference_audio,
+        "prompt_audio": prompt_audio, "prompt_text": prompt_text, "reference_audio": reference_audio, "lora": lora,
         "cfg_value": cfg_value, "inference_timesteps": timesteps, "temperature": temperature,
         "min_length": min_length, "max_length": max_length, "length_cap": length_cap, "ignore_stop": ignore_stop,
         "normalize": normalize, "retry_badcase": retry_badcase,

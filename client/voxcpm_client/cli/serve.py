@@ -29,6 +29,9 @@ def serve(
     voices: Annotated[
         Path | None, typer.Option(file_okay=False, help="Folder of registered voices; made with the first one.")
     ] = None,
+    lora_root: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="Folder of adapters that may be registered.")
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for every interface.")] = "127.0.0.1",
     http_port: Annotated[int, _PORT] = 8000,
     grpc_port: Annotated[int, _PORT] = 8001,
@@ -45,6 +48,7 @@ def serve(
     """Serve a model until Ctrl-C. Arguments after -- go to tritonserver as they are."""
     given = {"VOXCPM_MODEL": model, "VOXCPM_DEVICE": device, "VOXCPM_DTYPE": dtype}
     given["VOXCPM_VOICES"] = str(voices.absolute()) if voices is not None else ""
+    given["VOXCPM_LORA_ROOT"] = str(lora_root.absolute()) if lora_root is not None else ""
     settings = {name: value for name, value in given.items() if value}
     if model_repository is None and not model and not os.environ.get("VOXCPM_MODEL"):
         settings["VOXCPM_MODEL"] = "demo"

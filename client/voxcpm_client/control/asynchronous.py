@@ -10,10 +10,11 @@ from voxcpm_client.control.requests import (
     encode_request,
     read_control,
     read_latents,
+    read_lora,
     read_voice,
     voice_fields,
 )
-from voxcpm_client.types import AudioFile, FloatArray, Voice
+from voxcpm_client.types import AudioFile, FloatArray, Lora, Voice
 
 
 class AsyncControlMethods:
@@ -46,6 +47,17 @@ class AsyncControlMethods:
 
     async def aremove_voice(self, name: str) -> None:
         await self.acontrol("remove_voice", name=name)
+
+    async def aloras(self) -> list[Lora]:
+        return [read_lora(each) for each in (await self.acontrol("loras"))["loras"]]
+
+    async def aregister_lora(
+        self, name: str, path: str | None = None, *, uri: str | None = None, sha256: str | None = None
+    ) -> Lora:
+        return read_lora(await self.acontrol("register_lora", name=name, path=path, uri=uri, sha256=sha256))
+
+    async def aunregister_lora(self, name: str) -> None:
+        await self.acontrol("unregister_lora", name=name)
 
     async def astatus(self) -> dict[str, Any]:
         return await self.acontrol("status")

@@ -10,10 +10,11 @@ from voxcpm_client.control.requests import (
     encode_request,
     read_control,
     read_latents,
+    read_lora,
     read_voice,
     voice_fields,
 )
-from voxcpm_client.types import AudioFile, FloatArray, Voice
+from voxcpm_client.types import AudioFile, FloatArray, Lora, Voice
 
 
 class ControlMethods:
@@ -54,6 +55,24 @@ class ControlMethods:
     def remove_voice(self, name: str) -> None:
         """Streams that have begun with it go on. Raises UnknownVoice, and Forbidden without the right token."""
         self.control("remove_voice", name=name)
+
+    def loras(self) -> list[Lora]:
+        """The registered adapters, by name."""
+        return [read_lora(each) for each in self.control("loras")["loras"]]
+
+    def register_lora(
+        self, name: str, path: str | None = None, *, uri: str | None = None, sha256: str | None = None
+    ) -> Lora:
+        """Register an adapter for the option `lora`: a folder below the server's lora_root, or "hf://owner/name".
+
+        `sha256` is what the file with the weights must have. Raises AlreadyExists for a name that is taken, Forbidden
+        without the right token, and InvalidParameter for what the server's model cannot use.
+        """
+        return read_lora(self.control("register_lora", name=name, path=path, uri=uri, sha256=sha256))
+
+    def unregister_lora(self, name: str) -> None:
+        """Streams that have begun with it go on. Raises UnknownLora, and Forbidden without the right token."""
+        self.control("unregister_lora", name=name)
 
     def status(self) -> dict[str, Any]:
         """How full the engines are: totals, and `instances` one by one."""

@@ -14,7 +14,7 @@ from tritonclient.grpc import InferResult, service_pb2
 
 from voxcpm_client.errors import StreamBroken
 from voxcpm_client.request import add_audio, add_text, audio_bytes
-from voxcpm_client.types import AudioFile, FloatArray, Voice
+from voxcpm_client.types import AudioFile, FloatArray, Lora, Voice
 
 CONTROL_MODEL, ENCODE_MODEL = "voxcpm_control", "voxcpm_encode"
 TOKEN_VARIABLE = "VOXCPM_ADMIN_TOKEN"
@@ -78,6 +78,11 @@ def read_latents(response: service_pb2.ModelInferResponse) -> FloatArray:
 def read_voice(values: Mapping[str, Any]) -> Voice:
     """What a later server tells more of a voice is left alone."""
     return Voice(**{each.name: values[each.name] for each in fields(Voice)})
+
+
+def read_lora(values: Mapping[str, Any]) -> Lora:
+    """Likewise."""
+    return Lora(**{each.name: values[each.name] for each in fields(Lora)})
 
 
 def _array(response: service_pb2.ModelInferResponse, name: str) -> Any:

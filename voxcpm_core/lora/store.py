@@ -1,0 +1,140 @@
+"""The registered adapters of a folder, as it is at the moment: nothing is watched, so several servers may share it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from voxcpm_core.errors import ErrorCode, RequestError, shown
+from voxcpm_core.lora.facts import LoraFacts, no_loras
+from voxcpm_core.types import LoraRef
+
+FOLDER = ".registered"  # in the folder of adapters
+_GONE = frozenset({errno.ENOENT, errno.ESTALE})  # ESTALE: removed by another machine
+
+
+@dataclass(frozen=True)
+class LoraRecord:
+    """All that is known of a registered adapter; what its JSON file holds."""
+
+    name: str
+    path: str  # of its folder, below the folder of all
+    source: str  # where it came from: that path, or an address
+    rank: int
+    created: str  # UTC, ISO 8601
+    digest: str  # of its files
+    weights_sha256: str
+
+    @classmethod
+    def make(cls, name: str, path: str, source: str, facts: LoraFacts) -> LoraRecord:
+        created = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        return cls(name, path, source, facts.rank, created, facts.digest, facts.weights_sha256)
+
+    @property
+    def ref(self) -> LoraRef:
+        return LoraRef(self.name, self.path, self.digest)
+
+    def listed(self) -> dict[str, Any]:
+        """What a list of adapters tells of it."""
+        return {name: getattr(self, name) for name in ("name", "rank", "source", "created")}
+
+    @classmethod
+    def from_json(cls, data: bytes) -> LoraRecord:
+        """Raises ValueError for anything but a record; keys of later versions are left alone."""
+        values = json.loads(data)
+        wanted = {field.name: int if field.name == "rank" else str for field in fields(cls)}
+        if not isinstance(values, dict) or not all(type(values.get(name)) is kind for name, kind in wanted.items()):
+            raise ValueError("not the record of an adapter")
+        return cls(**{name: values[name] for name in wanted})
+
+
+class LoraStore:
+    """Thread-safe; any number of stores, in any number of processes, may share a folder.
+
+    What one changes the others see at their next call. An adapter is a name and what its files held when it was
+    registered; the files stay where they are.
+    """
+
+    def __init__(self, root: str) -> None:
+        """`root`: the folder of all adapters; "" is a store that has and takes none."""
+        self._folder = Path(root) / FOLDER if root else None
+
+    def get(self, name: str) -> LoraRecord:
+        """Raises UNKNOWN_LORA, and INTERNAL for one that cannot be read."""
+        with _faults(name):
+            return LoraRecord.from_json(self._file(name).read_bytes())
+
+    def has(self, name: str) -> bool:
+        """Whether the name is taken."""
+        with _faults(name):
+            return self._folder is not None and self._file(name).exists()
+
+    def add(self, record: LoraRecord) -> None:
+        """Raises ALREADY_EXISTS, and INTERNAL when the folder cannot be written."""
+        if self._folder is None:
+            raise no_loras()
+        with _faults(record.name):
+            self._folder.mkdir(exist_ok=True)
+            temporary = self._folder / f".tmp-{secrets.token_hex(8)}"
+            try:
+                with temporary.open("wb") as file:
+                    file.write(json.dumps(asdict(record), ensure_ascii=False, indent=1).encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.link(temporary, self._file(record.name))  # unlike a rename it takes no name twice
+            except FileExistsError:
+                raise already_registered(record.name) from None
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        """Raises UNKNOWN_LORA, and INTERNAL when the folder cannot be written."""
+        with _faults(name):
+            self._file(name).unlink()
+
+    def records(self) -> list[LoraRecord]:
+        """Of all adapters, by name; one that cannot be read is left out."""
+        found = []
+        for file in self._folder.glob("*.json") if self._folder is not None else ():
+            with suppress(OSError, ValueError):
+                found.append(LoraRecord.from_json(file.read_bytes()))
+        return sorted(found, key=lambda record: record.name)
+
+    def _file(self, name: str) -> Path:
+        if self._folder is None:
+            raise unknown_lora(name)
+        return self._folder / f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}.json"
+
+
+def already_registered(name: str) -> RequestError:
+    """The error of a name that is taken."""
+    return RequestError(ErrorCode.ALREADY_EXISTS, f"the adapter {shown(name)} exists; unregister it first")
+
+
+def unknown_lora(name: object) -> RequestError:
+    """The error of a name that nobody registered, or whose registration is gone."""
+    return RequestError(ErrorCode.UNKNOWN_LORA, f"there is no adapter {shown(name)}")
+
+
+@contextmanager
+def _faults(name: str) -> Iterator[None]:
+    """What goes wrong with files as a RequestError, which names no path."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _GONE:
+            raise unknown_lora(name) from None
+        reason = error.strerror or type(error).__name__
+        message = f"the file system refused the adapter {shown(name)}: {reason}"
+        raise RequestError(ErrorCode.INTERNAL, message) from None
+    except ValueError:
+        raise RequestError(ErrorCode.INTERNAL, f"the record of the adapter {shown(name)} is damaged") from None
