@@ -25,8 +25,10 @@ def triton_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonSe
     """
     require_installation(dict(os.environ))
     folder = tmp_path_factory.mktemp("triton")
-    settings = {"VOXCPM_VOICES": str(folder / "voices"), "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
-    settings["VOXCPM_MAX_BLOCKING"] = str(MAX_BLOCKING)
+    loras = folder / "loras"
+    loras.mkdir()
+    settings = {"VOXCPM_VOICES": str(folder / "voices"), "VOXCPM_LORA_ROOT": str(loras)}
+    settings |= {"VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN, "VOXCPM_MAX_BLOCKING": str(MAX_BLOCKING)}
     with make_server(folder / "tritonserver.log", repository=find_repository(), **settings) as server:
         yield server
 

@@ -1,0 +1,116 @@
+"""Adapters on a real server: one life of a name, while streams run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.checkpoint.lora_folder import make_lora
+from tests.noise_voice import NOISE_FOLDER
+from tests.server_process import ADMIN_TOKEN
+from voxcpm_client import Client, errors
+from voxcpm_client.server import TritonServer
+from voxcpm_core.checkpoint.load import load_config
+
+pytestmark = pytest.mark.server
+
+ROUNDING = 3  # levels of 16 bits, between batches of different sizes
+SAID = {"seed": 5, "max_length": 3, "inference_timesteps": 2}
+
+
+@pytest.fixture(scope="module")
+def client(triton_server: TritonServer) -> Iterator[Client]:
+    with Client(url=triton_server.grpc_url, token=ADMIN_TOKEN, timeout_s=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def lora_root(triton_server: TritonServer) -> Path:
+    """With two adapters."""
+    root = triton_server.log_file.parent / "loras"
+    for seed, path in enumerate(("one", "two")):
+        make_lora(root / path, load_config(NOISE_FOLDER), alpha=2, seed=seed)
+    return root
+
+
+def assert_same(audio: bytes, expected: bytes) -> None:
+    found, wanted = (np.frombuffer(each, "<i2").astype(int) for each in (audio, expected))
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= ROUNDING
+
+
+def test_requests_with_different_adapters_and_without_speak_at_once(client: Client, lora_root: Path):
+    for path in ("one", "two"):
+        added = client.register_lora(f"the {path}", path)
+        assert (added.name, added.rank, added.source) == (f"the {path}", 4, path)
+    assert [each.name for each in client.loras()] == ["the one", "the two"]
+    names = [None, "the one", "the two"]
+    alone = [client.synthesize("Hello there.", lora=name, **SAID).audio for name in names]
+    assert len(set(alone)) == 3
+
+    async def all_at_once() -> list[bytes]:
+        async with Client(url=client.url, timeout_s=60) as own:
+            said = await asyncio.gather(*(own.asynthesize("Hello there.", lora=name, **SAID) for name in names * 3))
+            return [speech.audio for speech in said]
+
+    for said, expected in zip(asyncio.run(all_at_once()), alone * 3, strict=True):
+        assert_same(said, expected)
+    for path in ("one", "two"):
+        client.unregister_lora(f"the {path}")
+
+
+def test_an_unregistered_name_is_unknown_and_its_stream_goes_on(client: Client, lora_root: Path):
+    client.register_lora("brief", "one")
+    whole = client.synthesize("On and on.", lora="brief", seed=1, max_length=12, ignore_stop=True)
+    stream = client.stream("On and on.", lora="brief", seed=1, max_length=12, ignore_stop=True)
+    with closing(stream) as chunks:
+        heard = [next(chunks)]
+        client.unregister_lora("brief")
+        with pytest.raises(errors.UnknownLora, match="there is no adapter 'brief'"):
+            client.synthesize("Hello.", lora="brief")
+        client.register_lora("brief", "two")
+        assert client.synthesize("Hello.", lora="brief", **SAID).num_samples > 0
+        heard += chunks
+    client.unregister_lora("brief")
+    assert_same(b"".join(chunk.audio for chunk in heard), whole.audio)
+
+
+def test_refusals_are_typed(client: Client, lora_root: Path):
+    client.register_lora("taken", "one")
+    with pytest.raises(errors.AlreadyExists, match="the adapter 'taken' exists"):
+        client.register_lora("taken", "two")
+    for token in ("wrong", None):
+        with pytest.raises(errors.Forbidden), Client(url=client.url, token=token or "") as stranger:
+            stranger.unregister_lora("taken")
+    client.unregister_lora("taken")
+    with pytest.raises(errors.UnknownLora):
+        client.unregister_lora("taken")
+    for path in ("..", "/etc", "missing", "one/lora_config.json"):
+        with pytest.raises(errors.InvalidParameter, match="there is no folder") as caught:
+            client.register_lora("bad", path)
+        assert str(lora_root) not in str(caught.value)
+    with pytest.raises(errors.InvalidParameter, match="sha256: the weights have"):
+        client.register_lora("bad", "one", sha256="0" * 64)
+    (lora_root / "torn").mkdir()
+    for file in (lora_root / "one").iterdir():
+        (lora_root / "torn" / file.name).write_bytes(file.read_bytes()[:2000])
+    with pytest.raises(errors.InvalidParameter, match="truncated"):
+        client.register_lora("bad", "torn")
+    with pytest.raises(errors.ConflictingInputs, match="either a path or a uri"):
+        client.register_lora("bad")
+    assert client.loras() == []
+
+
+def test_asyncio_twins(client: Client, lora_root: Path):
+    async def live() -> None:
+        async with Client(url=client.url, token=ADMIN_TOKEN, timeout_s=60) as own:
+            await own.aregister_lora("twin", "two")
+            assert [each.name for each in await own.aloras()] == ["twin"]
+            await own.aunregister_lora("twin")
+
+    asyncio.run(live())
