@@ -9,12 +9,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from voxcpm_core.checkpoint.lora import CONFIG_FILE, LoraAdapter, LoraPair
+from voxcpm_core.checkpoint.lora import LoraAdapter, LoraPair
 from voxcpm_core.checkpoint.shapes import main_shapes
 from voxcpm_core.checkpoint.write import atomic_path
 from voxcpm_core.config import ModelConfig
+from voxcpm_core.lora.folder import CONFIG_FILE, WEIGHT_FILES
 
-WEIGHTS_FILE = "lora_weights.safetensors"
+WEIGHTS_FILE = WEIGHT_FILES[0]
 RANK, ALPHA = 8, 16
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
 _PREFIXES = ("base_lm.", "residual_lm.", "feat_decoder.estimator.")

@@ -29,6 +29,6 @@ def test_help_says_what_defaults_do(cli: Cli) -> None:
 
 def test_help_of_everything(cli: Cli) -> None:
     said = _words(cli("--help"))
-    own = ("serve", "say", "status", "cancel", "encode", "voices", "bench", "demo", "make-checkpoint", "convert")
-    for command in (*own, "--version"):
+    own = ("serve", "say", "status", "cancel", "encode", "voices", "loras", "bench", "demo", "make-checkpoint")
+    for command in (*own, "convert", "--version"):
         assert command in said

@@ -1,4 +1,4 @@
-"""`voices`, `status`, `cancel` and `encode` against a real server."""
+"""`voices`, `loras`, `status`, `cancel` and `encode` against a real server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.checkpoint.lora_folder import make_lora
+from tests.noise_voice import NOISE_FOLDER
 from tests.server.clips import clip
 from tests.server_process import ADMIN_TOKEN
 from voxcpm_client import synthesize
 from voxcpm_client.server import TritonServer
+from voxcpm_core.checkpoint.load import load_config
 
 pytestmark = pytest.mark.server
 
@@ -51,6 +54,24 @@ def test_a_voice_from_a_file_to_a_sentence(ask: Cli, triton_server: TritonServer
     gone = ask("say", "Hello.", "--voice", "clara", "-o", speech)
     assert gone.returncode == os.EX_DATAERR
     assert b"[UNKNOWN_VOICE]" in gone.stderr
+
+
+def test_an_adapter_from_a_folder_to_a_sentence(ask: Cli, triton_server: TritonServer, tmp_path: Path) -> None:
+    make_lora(triton_server.log_file.parent / "loras" / "cli", load_config(NOISE_FOLDER), alpha=2)
+    added = ask("loras", "register", "low", "--path", "cli")
+    assert added.stdout.startswith(b"low: rank 4, cli, "), added.stderr
+    assert added.stdout in ask("loras", "list").stdout
+    speech = tmp_path / "speech.pcm"
+    said = ask("say", "Hello.", "--lora", "low", "-o", speech, "--seed", "4", "--max-length", "3")
+    assert said.returncode == 0, said.stderr
+    with_it, without = (
+        synthesize("Hello.", url=triton_server.grpc_url, seed=4, max_length=3, lora=name) for name in ("low", None)
+    )
+    assert speech.read_bytes() == with_it.audio != without.audio
+    assert ask("loras", "unregister", "low").stdout == b"low: unregistered\n"
+    gone = ask("say", "Hello.", "--lora", "low", "-o", speech)
+    assert gone.returncode == os.EX_DATAERR
+    assert b"[UNKNOWN_LORA]" in gone.stderr
 
 
 def test_status_and_cancel(ask: Cli) -> None:

@@ -132,6 +132,7 @@ def test_slots_balance_while_names_come_and_go(seed, stopping_checkpoint, root):
     harness.drain()
     harness.core._scheduler.check_integrity()
     assert harness.core._scheduler._loras.num_pinned == 0
+    assert len(harness.core.loras._loaded) <= 2, "the host keeps what the device has"
     assert all(stream.ended for stream in received)
     assert {stream.error_code for stream in received} <= {None, "CANCELLED", "UNKNOWN_LORA"}
 
@@ -152,6 +153,18 @@ def test_a_request_that_is_cancelled_while_its_adapter_is_read_takes_nothing(tin
     core.enter(7)
     assert core.stats().waiting == 0
     assert not core.take_events()
+
+
+def test_a_batch_without_adapters_knows_nothing_of_them(tiny_checkpoints, root, monkeypatch):
+    harness = Harness(tiny_checkpoints["2"], settings(root))
+    lora, received = harness.core.runner.model.lora, harness.add(short(crowd(2)[1], None))
+    with monkeypatch.context() as patch:
+        patch.setattr(lora, "rows", lambda rows: 1 / 0)
+        harness.step()
+    assert len(received.patches) == 1
+    other = harness.add(short(crowd(1)[0], add_adapter(root, harness.model, "x")))
+    harness.drain()
+    assert (received.error_code, other.error_code) == (None, None)
 
 
 def test_no_adapters_are_served_without_their_folder(tiny_checkpoints, root):

@@ -17,9 +17,9 @@ from voxcpm_core.checkpoint.shapes import main_shapes
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.config.fields import Fields
 from voxcpm_core.errors import CheckpointError, ConfigError
+from voxcpm_core.lora.folder import CONFIG_FILE, WEIGHT_FILES
 
-CONFIG_FILE = "lora_config.json"
-WEIGHT_FILES = {"lora_weights.safetensors": open_safetensors, "lora_weights.ckpt": open_pickle}
+_OPENERS = dict(zip(WEIGHT_FILES, (open_safetensors, open_pickle), strict=True))
 _LM_PREFIXES = ("base_lm.layers.", "residual_lm.layers.")
 _DIT_PREFIX = "feat_decoder.estimator."
 PROJECTIONS = ("enc_to_lm_proj", "lm_to_dit_proj", "res_to_dit_proj", "fusion_concat_proj")
@@ -55,7 +55,7 @@ def read_lora(folder: Path, config: ModelConfig, max_rank: int | None = None) ->
     rank, alpha = _read_config(folder / CONFIG_FILE)
     if max_rank is not None and rank > max_rank:
         raise ConfigError(f"{folder / CONFIG_FILE}: lora_config.r is {rank}, at most {max_rank} is served")
-    for name, opener in WEIGHT_FILES.items():
+    for name, opener in _OPENERS.items():
         path = folder / name
         if path.is_file():
             return LoraAdapter(rank, alpha, _read_pairs(path, opener(path), config, rank))

@@ -19,9 +19,11 @@ MAX_BLOCK_TOKENS = 64
 K_BYTES = 256  # of a row of x or A that a pass reads
 BLOCK_N = 128
 MAX_LAYERS = 3  # that one product merges
+# Nothing of these is compiled in: no kernel must be compiled for one more value while streams run.
+VARYING: Any = {"do_not_specialize": ["num_tokens", "num_rows"], "do_not_specialize_on_alignment": ["rows_ptr"]}
 
 
-@triton.jit(do_not_specialize=["num_tokens", "num_rows"])
+@triton.jit(**VARYING)
 def _shrink(
     x_ptr, a_ptr, norm_ptr, rows_ptr, shrunk_ptr, num_tokens, num_rows, eps,
     K: tl.constexpr, RANK: tl.constexpr, LAYERS: tl.constexpr, SLOT: tl.constexpr, NORM: tl.constexpr,
@@ -57,7 +59,7 @@ def _shrink(
                  acc.to(shrunk_ptr.dtype.element_ty), mask=is_token[:, None])  # fmt: skip
 
 
-@triton.jit(do_not_specialize=["num_tokens", "num_rows"])
+@triton.jit(**VARYING)
 def _expand(
     shrunk_ptr, b_ptr, rows_ptr, y_ptr, num_tokens, num_rows, scale,
     N0: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr,

@@ -23,7 +23,10 @@ class LoadedLora:
 
 
 class LoraSlots:
-    """One engine's. Who has which slot is the scheduler's to say; batches run inside `rows` or `one`."""
+    """One engine's. Who has which slot is the scheduler's to say; batches run inside `rows` or `one`.
+
+    While `is_idle`, which is for those to set who know that nobody has an adapter, models do without any of it.
+    """
 
     def __init__(
         self, layout: LoraLayout, num_slots: int, device: torch.device, dtype: torch.dtype, kernel: LoraKernel
@@ -34,6 +37,7 @@ class LoraSlots:
         self._contents: list[LoadedLora | None] = [None] * num_slots
         self._selection = Selection()
         self._kernel = kernel
+        self.is_idle = False
         self._numbers = torch.arange(NO_SLOT, num_slots, device=device)  # int64
 
     def stack(self, layer: str) -> LoraStack | None:

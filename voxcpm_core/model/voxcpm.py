@@ -57,15 +57,15 @@ class VoxCPMModel:
     def adapted(self, slots: Tensor, rows: Tensor | None = None) -> AbstractContextManager[None]:
         """Inside, sequence b has the adapter in slot slots[b], with `rows` slots[rows[b]]. slots, rows: int64 [B].
 
-        Where no adapters are served this does nothing at all.
+        Where no adapters are served, and while nobody has one, this does nothing at all.
         """
-        if self.lora is None:
+        if self.lora is None or self.lora.is_idle:
             return nullcontext()
         return self.lora.rows(slots if rows is None else slots[rows])
 
     def adapted_by(self, slot: int) -> AbstractContextManager[None]:
         """Inside, all sequences have the adapter in that slot."""
-        return nullcontext() if self.lora is None else self.lora.one(slot)
+        return nullcontext() if self.lora is None or self.lora.is_idle else self.lora.one(slot)
 
     def prefill(
         self, token_ids: Tensor, audio: Tensor, last: Tensor, cache: KvCache, context: PagedContext
