@@ -26,6 +26,7 @@ from benchmarks.card import describe, this_card
 from benchmarks.gpu_faults import check_faults
 from benchmarks.gpu_joins import check_joins
 from benchmarks.gpu_kernels import check_kernels
+from benchmarks.gpu_loras import check_loras
 from benchmarks.limits import step_limit
 from benchmarks.machine import as_line
 from tests.engine.harness import CPU, SMALL, Harness, Received
@@ -204,6 +205,7 @@ def main() -> int:
             report.section(check_release, report, generation, Path(scratch))
         report.section(check_noise, report)
         report.section(check_kernels, report.check)
+        report.section(check_loras, report.check, Path(scratch))
         report.section(check_faults, report.check)
         for generation in RELEASES:
             report.section(check_laws, report, generation, Path(scratch))
