@@ -17,12 +17,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkpoint.lora_folder import make_lora
 from tests.cli.conftest import COMMAND, LIMIT_S, ROOT, environment
 from tests.server.clips import clip
 from tests.server_process import DOUBLE_REPOSITORY, require_installation
 from voxcpm_client import stream, synthesize
 from voxcpm_client.errors import ServerUnavailable
 from voxcpm_client.server.token import find_token
+from voxcpm_core.checkpoint.load import load_config
+from voxcpm_core.checkpoint.locate import DEMO_FOLDER
 
 pytestmark = pytest.mark.server
 
@@ -80,7 +83,8 @@ def _end(process: subprocess.Popen[str]) -> None:
 def test_serve_until_ctrl_c(
     serving: Callable[..., Serving], cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: Path
 ) -> None:
-    server = serving("--voices", str(tmp_path / "voices"))
+    make_lora(tmp_path / "loras" / "low", load_config(DEMO_FOLDER))
+    server = serving("--voices", str(tmp_path / "voices"), "--lora-root", str(tmp_path / "loras"))
     assert "taking the demo checkpoint: a small English voice" in server.log
     assert re.search(r"server_id +\| from-the-test", server.log)
     speech = synthesize("Hello.", url=server.grpc_url, max_length=1, inference_timesteps=2)
@@ -103,6 +107,8 @@ def _assert_that_its_token_works_for_its_user(
     assert done.stdout.startswith(b"anna: reference, ")
     assert cli("voices", "remove", "anna", "--url", server.grpc_url, VOXCPM_ADMIN_TOKEN="x").returncode == os.EX_NOPERM
     assert list((folder / "voices").iterdir()) != []
+    done = cli("loras", "register", "anna", "--path", "low", "--url", server.grpc_url)
+    assert done.stdout.startswith(b"anna: rank 4, low, "), done.stderr
 
 
 def _assert_ends(server: Serving, ending: signal.Signals) -> None:

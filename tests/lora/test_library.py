@@ -68,7 +68,13 @@ def _add_pair(tensors) -> None:
     tensors["base_lm.layers.0.mlp.down_proj.lora_B"] = torch.zeros(48, 4)
 
 
+def _write_code(folder: Path) -> None:
+    (folder / WEIGHTS).unlink()
+    torch.save({"state_dict": os.system}, folder / "lora_weights.ckpt")
+
+
 SPOILERS = {
+    "lora_weights.ckpt: cannot be read by torch.load": _write_code,
     "lora_config.r is 17, at most 16": lambda folder: _edit_config(folder, r=17),
     "lora_config.json: is not JSON": lambda folder: (folder / "lora_config.json").write_text("{"),
     "lora_config.json: cannot be read": lambda folder: (folder / "lora_config.json").unlink(),

@@ -99,6 +99,8 @@ def _adapters(
     """The slots on the device and what fills them, where adapters are served."""
     if not config.num_lora_slots:
         return None, None
+    if not Path(config.lora_root).is_dir():
+        raise ConfigError(f"lora_root: there is no folder {config.lora_root}")
     layout = LoraLayout.of(model, config.max_lora_rank, config.lora_mlp == "on")
     slots = LoraSlots(layout, config.num_lora_slots, device, dtype, kernels.lora)
     return slots, LoraLibrary(config.lora_root, config.max_lora_rank, model, layout, device, dtype)

@@ -71,12 +71,20 @@ class LoraStore:
     def get(self, name: str) -> LoraRecord:
         """Raises UNKNOWN_LORA, and INTERNAL for one that cannot be read."""
         with _faults(name):
-            return LoraRecord.from_json(self._file(name).read_bytes())
+            return LoraRecord.from_json(self._read(name))
 
     def has(self, name: str) -> bool:
         """Whether the name is taken."""
-        with _faults(name):
-            return self._folder is not None and self._file(name).exists()
+        if self._folder is None:
+            return False
+        try:
+            with _faults(name):
+                self._read(name)
+        except RequestError as error:
+            if error.code is ErrorCode.UNKNOWN_LORA:
+                return False
+            raise
+        return True
 
     def add(self, record: LoraRecord) -> None:
         """Raises ALREADY_EXISTS, and INTERNAL when the folder cannot be written."""
@@ -108,6 +116,16 @@ class LoraStore:
             with suppress(OSError, ValueError):
                 found.append(LoraRecord.from_json(file.read_bytes()))
         return sorted(found, key=lambda record: record.name)
+
+    def _read(self, name: str) -> bytes:
+        """The folder is opened, not only looked up: that makes a network file system ask its server for new files."""
+        file = self._file(name)
+        descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with open(os.open(file.name, os.O_RDONLY, dir_fd=descriptor), "rb") as opened:
+                return opened.read()
+        finally:
+            os.close(descriptor)
 
     def _file(self, name: str) -> Path:
         if self._folder is None:
