@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tritonclient.grpc as grpcclient
 
 from tests.checkpoint.lora_folder import make_lora
 from tests.noise_voice import NOISE_FOLDER
+from tests.server.wire import infer_input
 from tests.server_process import ADMIN_TOKEN
 from voxcpm_client import Client, errors
 from voxcpm_client.server import TritonServer
@@ -44,7 +46,9 @@ def assert_same(audio: bytes, expected: bytes) -> None:
     assert np.abs(found - wanted).max() <= ROUNDING
 
 
-def test_requests_with_different_adapters_and_without_speak_at_once(client: Client, lora_root: Path):
+def test_requests_with_different_adapters_and_without_speak_at_once(
+    client: Client, lora_root: Path, triton_server: TritonServer
+):
     for path in ("one", "two"):
         added = client.register_lora(f"the {path}", path)
         assert (added.name, added.rank, added.source) == (f"the {path}", 4, path)
@@ -60,6 +64,10 @@ def test_requests_with_different_adapters_and_without_speak_at_once(client: Clie
 
     for said, expected in zip(asyncio.run(all_at_once()), alone * 3, strict=True):
         assert_same(said, expected)
+    inputs = {"target_text": "Hello there.", "lora": "the two", **SAID}
+    with grpcclient.InferenceServerClient(triton_server.grpc_url) as grpc:
+        answer = grpc.infer("voxcpm_blocking", [infer_input(name, value) for name, value in inputs.items()])
+    assert_same(answer.as_numpy("audio")[0], alone[2])
     for path in ("one", "two"):
         client.unregister_lora(f"the {path}")
 
