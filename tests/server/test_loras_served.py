@@ -13,7 +13,7 @@ import tritonclient.grpc as grpcclient
 
 from tests.checkpoint.lora_folder import make_lora
 from tests.noise_voice import NOISE_FOLDER
-from tests.server.wire import infer_input
+from tests.server.wire import GrpcCall, infer_input
 from tests.server_process import ADMIN_TOKEN
 from voxcpm_client import Client, errors
 from voxcpm_client.server import TritonServer
@@ -112,6 +112,12 @@ def test_refusals_are_typed(client: Client, lora_root: Path):
     with pytest.raises(errors.ConflictingInputs, match="either a path or a uri"):
         client.register_lora("bad")
     assert client.loras() == []
+
+
+@pytest.mark.parametrize("model", ["voxcpm", "voxcpm_mp3"])
+def test_a_name_reaches_the_engine_through_every_model(triton_server: TritonServer, model: str):
+    answer = GrpcCall(triton_server, {"target_text": "Hello.", "lora": "nobody"}, model=model).finish()
+    assert answer.code == "UNKNOWN_LORA"
 
 
 def test_asyncio_twins(client: Client, lora_root: Path):
