@@ -126,7 +126,7 @@ def test_a_checkpoint_that_is_not_there(cli: Callable[..., subprocess.CompletedP
     assert done.returncode == 1
     lines = done.stderr.decode().splitlines()
     failure = "voxcpm-triton: tritonserver ended with exit status 1 before it was ready"
-    assert lines[-1].startswith(f"{failure}; model voxcpm: model '/nowhere/at/all'")
+    assert re.match(rf"{failure}; model (voxcpm|audiovae): model '/nowhere/at/all'", lines[-1])
     assert len(lines) < 30
 
 

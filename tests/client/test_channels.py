@@ -51,12 +51,14 @@ def _connections(url: str) -> set[str]:
 
 
 def test_streams_share_a_connection_until_it_is_closed(client: Client) -> None:
-    before = _connections(client.url)  # those of earlier tests may end meanwhile
+    before = _connections(client.url)  # of earlier tests, which may end meanwhile, or be what gRPC goes on using
     with client:
         streams = [client.stream("silence") for _ in range(3)]
         for chunks in streams:
             next(chunks)
-        assert len(_connections(client.url) - before) == 1
+        now = _connections(client.url)
+        assert now
+        assert len(now - before) <= 1
         for chunks in streams:
             chunks.close()
     assert client.synthesize("latents").audio == b"ab", "a closed client connects again"
