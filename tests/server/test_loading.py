@@ -17,7 +17,7 @@ INPUTS = {
     "inference_timesteps": "INT32", "min_length": "INT32", "max_length": "INT32", "length_cap": "BOOL",
     "ignore_stop": "BOOL", "seed": "INT64", "format": "BYTES", "bitrate": "INT32", "stream": "BOOL",
     "encoding": "BYTES", "return_latents": "BOOL", "sample_rate": "INT32", "deadline_ms": "INT32",
-    "normalize": "BOOL", "retry_badcase": "BOOL", "voice": "BYTES",
+    "normalize": "BOOL", "retry_badcase": "BOOL", "voice": "BYTES", "lora": "BYTES",
 }
 OUTPUTS = {
     "audio": "BYTES", "chunk_index": "INT32", "num_samples": "INT32", "sample_rate": "INT32", "request_id": "BYTES",

@@ -114,7 +114,8 @@ def test_a_killed_server_takes_its_family_along(tmp_path: Path):
 
 
 def test_killed_stubs(start_server: Callable[..., TritonServer]):
-    """Triton 2.51 does not start them again, and says that it is ready; what a stub was doing or had started ends."""
+    """Triton 2.51 does not start them again, and says that it is ready, or aborts; what a stub was doing or had started
+    ends."""
     server = start_server()
     left = family(server)
     (worker,) = [each for each in left if each.role == "worker"]
@@ -129,10 +130,13 @@ def test_killed_stubs(start_server: Callable[..., TritonServer]):
     assert all(stream.num_chunks for stream in streams)
     os.kill(engine_pid, signal.SIGKILL)
     wait_until(lambda: all(is_gone(each.pid) for each in left if each.role != "stub"), 10)
-    # Over HTTP: some gRPC streams of such a server break before they carry a request.
-    answers = [generate(server, {"target_text": "Hello", "max_length": 1})[1] for _ in range(NUM_INSTANCES)]
-    assert all("is not healthy" in answer["error"] for answer in answers)
-    assert server.is_ready()
+    try:
+        answers = [generate(server, {"target_text": "Hello", "max_length": 1})[1] for _ in range(NUM_INSTANCES)]
+    except ConnectionError:  # it aborts at some kills
+        wait_until(lambda: server.exit_code() is not None, 10)
+    else:
+        assert all("is not healthy" in answer["error"] for answer in answers)
+        assert server.is_ready()
 
 
 def test_another_name_and_two_engines(start_server: Callable[..., TritonServer], tmp_path: Path):

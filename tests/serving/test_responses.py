@@ -56,7 +56,7 @@ def test_every_code_has_its_triton_code():
     invalid = [f"INVALID_{kind}" for kind in ("TEXT", "AUDIO", "LATENTS", "PARAMETER")]
     assert codes == {
         **dict.fromkeys([*invalid, "CONFLICTING_INPUTS", "TOO_LARGE", "FORBIDDEN"], "INVALID_ARG"),
-        "UNKNOWN_VOICE": "NOT_FOUND",
+        **dict.fromkeys(("UNKNOWN_VOICE", "UNKNOWN_LORA"), "NOT_FOUND"),
         "ALREADY_EXISTS": "ALREADY_EXISTS",
         **dict.fromkeys(("OVERLOADED", "DRAINING", "NOT_READY"), "UNAVAILABLE"),
         "CANCELLED": "CANCELLED",
