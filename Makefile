@@ -7,9 +7,10 @@ STAMP := $(VENV)/.installed
 LOAD_TOOL := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(BIN)/perf_analyzer)
 
 # Tests that compute and time nothing: they may share the machine.
-COMPUTING := $(addprefix tests/,audio checkpoint config demo_voice engine kernels metrics model oracle parity scheduler text vae voices)
+COMPUTING := $(addprefix tests/,audio chain checkpoint config demo_voice engine kernels lora metrics model oracle parity scheduler text vae voices)
 # Tests that ask servers and hold them to no deadline of a second: two servers may share the machine.
-ASKING := $(addprefix tests/,api benchmarks cli client control deploy fuzz metrics test_readme.py) \
+ASKING := $(addprefix tests/,api benchmarks cli client control deploy fuzz serving test_operating.py test_prepare.py \
+  test_readme.py) \
   $(wildcard tests/server/test_*_served.py)
 
 .PHONY: demo test soak lint clean
