@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from benchmarks.strict_launch import no_waiting
 from tests.engine.harness import SMALL, Harness, Received
 from tests.engine.requests import crowd
 from voxcpm_core.types import SpeechRequest
@@ -28,21 +28,11 @@ def check_joins(check: Check, distance: Distance, name: str, folder: Path, refer
     runner.capture()
     requests = crowd(CROWD_SIZE, reference)
     expected = _run(harness, requests)  # what is made once, such as pinned memory, is made here
-    launch = runner.launch
-
-    def strict_launch(plan: Any) -> Any:
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            return launch(plan)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-    runner.launch = strict_launch
-    again = _run(harness, requests)
+    with no_waiting(runner):
+        again = _run(harness, requests)
     check(f"{name} streams hurt by a launch that waits", sum(one.error_code is not None for one in again), 0)
     lengths = [(len(one.patches), len(other.patches)) for one, other in zip(expected, again, strict=True)]
     check(f"{name} streams of another length", sum(one != other for one, other in lengths), 0)
-    runner.launch = launch
     stepper = runner.graphs.stepper
     for replay in stepper._audios.values():
         replay.launch = _late(replay.launch)

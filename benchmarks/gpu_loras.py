@@ -11,12 +11,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.strict_launch import no_waiting
 from tests.checkpoint.lora_folder import make_lora
 from tests.engine.harness import CPU, SMALL, Harness, Received
 from tests.engine.requests import crowd
@@ -87,24 +89,10 @@ def _check_engine(check: Check, generation: str, root: Path) -> None:
         harness = Harness(folder, dataclasses.replace(config, cuda_graphs=cuda_graphs), device=CUDA)
         harness.core.runner.capture()
         _run(harness, requests)  # what is made once is made here
-        if cuda_graphs == "on":
-            _forbid_waiting(harness)
-        found = _run(harness, requests)
+        with no_waiting(harness.core.runner) if cuda_graphs == "on" else nullcontext():
+            found = _run(harness, requests)
         check(f"{name} graphs {cuda_graphs}, against CPU", _largest_difference(found, expected), 1e-3)
         check(f"{name} pins left", harness.core._scheduler._loras.num_pinned, 0)
-
-
-def _forbid_waiting(harness: Harness) -> None:
-    launch = harness.core.runner.launch
-
-    def strict(plan: Any) -> Any:
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            return launch(plan)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-    harness.core.runner.launch = strict  # type: ignore[method-assign]
 
 
 def _run(harness: Harness, requests: list[SpeechRequest]) -> list[Received]:
@@ -127,7 +115,7 @@ def time_loras(size: str, root: Path) -> None:
     folder, loras = root / f"full-{size}", root / "full-loras"
     make_checkpoint(folder, size=size, seed=0, device="cuda")
     served = EngineConfig(
-        max_running=NUM_STREAMS, cuda_graphs="on", lora_root=str(loras), max_loras=NUM_ADAPTERS, max_lora_rank=32
+        max_running=NUM_STREAMS, lora_root=str(loras), max_loras=NUM_ADAPTERS, max_lora_rank=32
     )
     for config, counts in ((dataclasses.replace(served, lora_root=""), (0,)), (served, (0, 1, NUM_ADAPTERS))):
         harness = Harness(folder, config, device=CUDA)

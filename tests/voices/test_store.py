@@ -17,6 +17,7 @@ import pytest
 
 from tests.voices.conftest import MODEL, latents, open_store, voice
 from voxcpm_core.errors import ErrorCode, RequestError
+from voxcpm_core.shared_folder import file_name
 from voxcpm_core.voices import Voice, VoiceStore, files
 from voxcpm_core.voices.store import NUM_CACHED
 from voxcpm_core.voices.voice import VoiceRecord, checked_name, drawn_name
@@ -278,7 +279,7 @@ def test_damaged_files_are_said_to_be(store: VoiceStore, folder: Path, damage: C
 def test_latents_of_another_voice_are_noticed(store: VoiceStore, folder: Path):
     store.add(voice("anna", seed=1))
     store.add(voice("bert", seed=2))
-    anna, bert = (folder / files.folder_name(name) / "latents.safetensors" for name in ("anna", "bert"))
+    anna, bert = (folder / file_name(name) / "latents.safetensors" for name in ("anna", "bert"))
     shutil.copy(bert, anna)
     assert code_of(lambda: store.get("anna")) is ErrorCode.INTERNAL
 

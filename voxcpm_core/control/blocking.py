@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +17,7 @@ from voxcpm_core.doors.messages import Asked
 from voxcpm_core.doors.stream import DoorStream
 from voxcpm_core.errors import ConfigError, ErrorCode, RequestError
 from voxcpm_core.serving.channel import UnaryChannel
-from voxcpm_core.serving.parameters import utf8_or_none
+from voxcpm_core.serving.parameters import request_id_of, utf8_or_none
 from voxcpm_core.serving.poller import CancelPoller
 from voxcpm_core.serving.responses import TritonResponses
 from voxcpm_core.serving.sender_pool import SenderPool
@@ -56,7 +55,7 @@ class Blocking:
         """Pass each request on, to be answered later; never raises."""
         for request in requests:
             given_id = utf8_or_none(request.request_id)
-            request_id = given_id or f"vx-{secrets.token_hex(8)}"
+            request_id = request_id_of(given_id)
             channel = UnaryChannel(request.get_response_sender(), self._responses, request_id)
             with channel.answering(self._logger.log_error):
                 self._pass_on(request, None if given_id is None else request_id, channel)

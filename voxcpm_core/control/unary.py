@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,7 @@ from typing import Any
 
 from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter
 from voxcpm_core.serving.channel import UnaryChannel
-from voxcpm_core.serving.parameters import reject_unknown, utf8_or_none
+from voxcpm_core.serving.parameters import reject_unknown, request_id_of, utf8_or_none
 from voxcpm_core.serving.responses import NamedTensor, TritonResponses
 from voxcpm_core.serving.tensors import InputTensors
 
@@ -40,7 +39,7 @@ class UnaryModel:
         for request in requests:
             given_id = utf8_or_none(request.request_id)
             channel = UnaryChannel(
-                request.get_response_sender(), self._responses, given_id or f"vx-{secrets.token_hex(8)}"
+                request.get_response_sender(), self._responses, request_id_of(given_id)
             )
             with channel.answering(self._logger.log_error):
                 if given_id is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -16,7 +15,7 @@ from voxcpm_core.doors.stream import DoorStream
 from voxcpm_core.errors import ErrorCode, RequestError, not_ready
 from voxcpm_core.local.client import connect_instances
 from voxcpm_core.serving.channel import Channel
-from voxcpm_core.serving.parameters import utf8_or_none
+from voxcpm_core.serving.parameters import request_id_of, utf8_or_none
 from voxcpm_core.serving.poller import CancelPoller
 from voxcpm_core.serving.responses import TritonResponses
 from voxcpm_core.serving.sender_pool import SenderPool
@@ -47,7 +46,7 @@ class Door:
         """Pass each request on; blocks while the engine is full and never raises."""
         for request in requests:
             given_id = utf8_or_none(request.request_id)
-            request_id = given_id or f"vx-{secrets.token_hex(8)}"
+            request_id = request_id_of(given_id)
             channel = Channel(request.get_response_sender(), self._responses, request_id)
             with channel.answering(self._logger.log_error):
                 self._pass_on(request, None if given_id is None else request_id, channel)

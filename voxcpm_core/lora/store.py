@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import json
 import os
 import secrets
@@ -16,10 +14,10 @@ from typing import Any
 
 from voxcpm_core.errors import ErrorCode, RequestError, shown
 from voxcpm_core.lora.facts import LoraFacts, no_loras
+from voxcpm_core.shared_folder import file_name, is_gone, refused
 from voxcpm_core.types import LoraRef
 
 FOLDER = ".registered"  # in the folder of adapters
-_GONE = frozenset({errno.ENOENT, errno.ESTALE})  # ESTALE: removed by another machine
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ class LoraStore:
     def _file(self, name: str) -> Path:
         if self._folder is None:
             raise unknown_lora(name)
-        return self._folder / f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}.json"
+        return self._folder / f"{file_name(name)}.json"
 
 
 def already_registered(name: str) -> RequestError:
@@ -149,10 +147,6 @@ def _faults(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _GONE:
-            raise unknown_lora(name) from None
-        reason = error.strerror or type(error).__name__
-        message = f"the file system refused the adapter {shown(name)}: {reason}"
-        raise RequestError(ErrorCode.INTERNAL, message) from None
+        raise (unknown_lora(name) if is_gone(error) else refused("adapter", name, error)) from None
     except ValueError:
         raise RequestError(ErrorCode.INTERNAL, f"the record of the adapter {shown(name)} is damaged") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +20,7 @@ from voxcpm_core.serving.gate import Gate, Place
 from voxcpm_core.serving.inputs import ParsedRequest, parse_request
 from voxcpm_core.serving.intake import Intake, most_positions
 from voxcpm_core.serving.output import Output
-from voxcpm_core.serving.parameters import allowed_names, reject_unknown, utf8_or_none
+from voxcpm_core.serving.parameters import allowed_names, reject_unknown, request_id_of, utf8_or_none
 from voxcpm_core.serving.poller import CancelPoller
 from voxcpm_core.serving.responses import Responses, TritonResponses
 from voxcpm_core.serving.roster import Roster
@@ -126,7 +125,7 @@ class Adapter:
         # Over JSON, any bytes can come as the id, and the backend decodes them only when asked.
         given_id = utf8_or_none(request.request_id)
         sender, meter = request.get_response_sender(), self._metrics.request()
-        channel = Channel(sender, responses, given_id or f"vx-{secrets.token_hex(8)}", meter)
+        channel = Channel(sender, responses, request_id_of(given_id), meter)
         self.roster.arrived(channel)
         with channel.answering(self._logger.log_error):
             if given_id is None:

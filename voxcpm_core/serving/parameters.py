@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Set
 
 from voxcpm_core.errors import ErrorCode, RequestError, shown
@@ -22,6 +23,11 @@ def utf8_or_none(read: Callable[[], str]) -> str | None:
         return read()
     except UnicodeDecodeError:
         return None
+
+
+def request_id_of(given_id: str | None) -> str:
+    """What a request is called: as its client did, else by a new name."""
+    return given_id or f"vx-{secrets.token_hex(8)}"
 
 
 def reject_unknown(parameters: str, allowed: Set[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import secrets
 import shutil
@@ -15,22 +14,17 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from voxcpm_core.shared_folder import file_name, is_gone
 from voxcpm_core.types import FloatArray
 from voxcpm_core.voices.voice import Voice, VoiceRecord, content_digest
 
 RECORD_FILE, LATENTS_FILE = "voice.json", "latents.safetensors"
 TEMPORARY_PREFIX = ".tmp-"
 ABANDONED_S = 600.0  # a temporary folder so much older than a new one belongs to nobody any more
-_GONE = frozenset({errno.ENOENT, errno.ESTALE})  # ESTALE: removed by another machine
 
 
 class DamagedVoice(Exception):
     """Files that are there and do not hold a voice."""
-
-
-def folder_name(name: str) -> str:
-    """The folder of the voice of that name: the same characters whatever the name is, so that none leads elsewhere."""
-    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def write_voice(root: Path, voice: Voice) -> None:
@@ -49,7 +43,7 @@ def write_voice(root: Path, voice: Voice) -> None:
         _write(temporary / RECORD_FILE, voice.record.to_json())
         _sync_folder(temporary)
         try:
-            temporary.rename(root / folder_name(voice.record.name))
+            temporary.rename(root / file_name(voice.record.name))
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
                 raise FileExistsError(errno.EEXIST, "exists") from None
@@ -63,7 +57,7 @@ def remove_voice(root: Path, name: str) -> bool:
     """Remove a voice at once for everybody; False when there is none. Raises OSError as the file system does."""
     removed = root / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
     try:
-        (root / folder_name(name)).rename(removed)
+        (root / file_name(name)).rename(removed)
     except FileNotFoundError:
         return False
     shutil.rmtree(removed, ignore_errors=True)
@@ -105,19 +99,14 @@ def opened_voice(root: Path, name: str) -> Iterator[VoiceFolder | None]:
         try:
             descriptor = _open_folder(str(root), None)
             opened.callback(os.close, descriptor)
-            descriptor = _open_folder(folder_name(name), descriptor)
+            descriptor = _open_folder(file_name(name), descriptor)
             opened.callback(os.close, descriptor)
         except OSError as error:
-            if error.errno not in _GONE:
+            if not is_gone(error):
                 raise
             yield None
             return
         yield VoiceFolder(descriptor)
-
-
-def is_gone(error: OSError) -> bool:
-    """Whether a file was removed while its voice was read."""
-    return error.errno in _GONE
 
 
 def voice_folders(root: Path) -> list[Path]:

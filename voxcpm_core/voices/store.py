@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter, shown
+from voxcpm_core.shared_folder import is_gone, refused
 from voxcpm_core.voices import files
 from voxcpm_core.voices.files import RECORD_FILE, DamagedVoice
 from voxcpm_core.voices.voice import Voice, VoiceRecord
@@ -136,10 +137,6 @@ def _faults(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if files.is_gone(error):
-            raise _unknown(name) from None
-        reason = error.strerror or type(error).__name__
-        message = f"the file system refused the voice {shown(name)}: {reason}"
-        raise RequestError(ErrorCode.INTERNAL, message) from None
+        raise (_unknown(name) if is_gone(error) else refused("voice", name, error)) from None
     except (DamagedVoice, ValueError):
         raise RequestError(ErrorCode.INTERNAL, f"the files of the voice {shown(name)} are damaged") from None
