@@ -66,7 +66,7 @@ def perf_requests(num_patches: int) -> dict[str, Any]:
 
 def run_perf_analyzer(program: str, target: Target, count: int, num_patches: int, folder: Path) -> dict[str, Any]:
     """What perf_analyzer's export tells of so many clients. Raises RuntimeError with its words where it fails."""
-    inputs, export = folder / "requests.json", folder / "export.json"
+    inputs, export = folder / "requests.json", folder / f"export-{count}.json"
     inputs.write_text(json.dumps(perf_requests(num_patches)), encoding="utf-8")
     number = max(PERF_LEAST_REQUESTS, PERF_REQUESTS_PER_CLIENT * count)
     command = [
