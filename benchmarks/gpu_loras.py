@@ -79,6 +79,7 @@ def _check_engine(check: Check, generation: str, root: Path) -> None:
     """Rows of mixed batches on CUDA against the CPU, with slots that adapters take from each other."""
     folder, loras = root / f"lora-{generation}", root / f"loras-{generation}"
     make_checkpoint(folder, size="tiny", generation=generation, seed=0, dtype="float32")
+    loras.mkdir()
     config = dataclasses.replace(SMALL, lora_root=str(loras), max_loras=3)
     on_cpu = Harness(folder, config, device=CPU)
     refs = [None, *(add_adapter(loras, on_cpu.model, str(i), r=4 + i, alpha=2, seed=i) for i in range(5))]
@@ -114,6 +115,7 @@ def time_loras(size: str, root: Path) -> None:
     """Print the step of many streams without adapters served, with none in use, and with several."""
     folder, loras = root / f"full-{size}", root / "full-loras"
     make_checkpoint(folder, size=size, seed=0, device="cuda")
+    loras.mkdir()
     served = EngineConfig(
         max_running=NUM_STREAMS, lora_root=str(loras), max_loras=NUM_ADAPTERS, max_lora_rank=32
     )

@@ -153,11 +153,11 @@ def attend(
         num_tokens, page_table.stride(0), kv_heads * head_dim, math.log2(math.e) / math.sqrt(head_dim), splits.keys,
         KV_HEADS=kv_heads, GROUP=group, GROUP_POW2=group_pow2, DIM=head_dim, PAGE_SIZE=page_size,
         BLOCK_TOKENS=block_tokens, BLOCK_KEYS=block_keys(q.dtype), SPLITS=splits.count,
-        **dependent(q.device),
+        **dependent(q.device, batch * num_tokens),
     )  # fmt: skip
     if splits.count > 1:
         _combine[(rows,)](
             partial, sums, out, DIM=head_dim, SPLITS=splits.count, SPLITS_POW2=triton.next_power_of_2(splits.count),
-            **dependent(q.device),
+            **dependent(q.device, batch * num_tokens),
         )  # fmt: skip
     return out

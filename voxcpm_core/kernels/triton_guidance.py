@@ -34,6 +34,6 @@ def guided_step(x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) ->
     x, velocity = x.contiguous(), velocity.contiguous()
     batch, size = x.shape[0], x[0].numel()
     out = x.new_empty(x.shape)
-    width, options = triton.next_power_of_2(size), dependent(x.device)
+    width, options = triton.next_power_of_2(size), dependent(x.device, batch)
     _guided_step[(batch,)](x, velocity, cfg_value, step, out, batch, size, WIDTH=width, **options)
     return out

@@ -60,7 +60,10 @@ def _gated(gate_up: Tensor) -> Tensor:
     """silu of the first half times the second: [..., 2 * ffn] -> [..., ffn]."""
     ffn = gate_up.shape[-1] // 2
     out = gate_up.new_empty(*gate_up.shape[:-1], ffn)
-    _swiglu[(out.numel() // ffn, triton.cdiv(ffn, BLOCK))](gate_up, out, ffn, BLOCK=BLOCK, **dependent(out.device))
+    num_rows = out.numel() // ffn
+    _swiglu[(num_rows, triton.cdiv(ffn, BLOCK))](
+        gate_up, out, ffn, BLOCK=BLOCK, **dependent(out.device, num_rows)
+    )  # fmt: skip
     return out
 
 
@@ -94,8 +97,8 @@ class TritonLayerOps:
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = x.contiguous()
         hidden, out = x.shape[-1], x.new_empty(x.shape)
-        width, options = triton.next_power_of_2(hidden), dependent(x.device)
-        _norm[(x.numel() // hidden,)](x, weight, out, hidden, eps, WIDTH=width, **options)
+        num_rows, width = x.numel() // hidden, triton.next_power_of_2(hidden)
+        _norm[(num_rows,)](x, weight, out, hidden, eps, WIDTH=width, **dependent(x.device, num_rows))
         return out
 
     def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:

@@ -83,6 +83,6 @@ def local_attention(qkv: Tensor, config: TransformerConfig, rotation: Rotation |
         HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, GROUP=group, MEMBERS=members,
         HALF=config.head_dim // 2, SIDE=max(config.head_dim // 2, MIN_SIDE),
         TOKENS=max(tokens, MIN_SIDE // members), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None,
-        **dependent(qkv.device),
+        **dependent(qkv.device, count * num_tokens),
     )  # fmt: skip
     return out

@@ -72,8 +72,8 @@ def _expand(
     slot = tl.load(rows_ptr + sequence % num_rows)
     if slot >= 0:
         width: tl.constexpr = N0 + N1 + N2
-        tiles_0: tl.constexpr = tl.cdiv(N0, BLOCK_N)
-        tiles_1: tl.constexpr = tl.cdiv(N1, BLOCK_N)
+        tiles_0: tl.constexpr = (N0 + BLOCK_N - 1) // BLOCK_N  # not tl.cdiv: Triton 3.6 makes a tensor of it
+        tiles_1: tl.constexpr = (N1 + BLOCK_N - 1) // BLOCK_N
         layer = (tile >= tiles_0).to(tl.int32) + (tile >= tiles_0 + tiles_1).to(tl.int32)
         start = tl.where(layer == 0, 0, tl.where(layer == 1, N0, N0 + N1))  # of the layer's columns
         end = tl.where(layer == 0, N0, tl.where(layer == 1, N0 + N1, width))
@@ -128,11 +128,11 @@ def triton_lora(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: flo
     norm_weight, eps = (x, 0.0) if norm is None else norm
     _shrink[(num_sequences, num_blocks, num_layers)](
         x, stack.a, norm_weight, rows, shrunk, num_tokens, len(rows), eps,
-        **shrink_constants(stack, norm is not None, num_tokens), **dependent(x.device),
+        **shrink_constants(stack, norm is not None, num_tokens), **dependent(x.device, num_sequences * num_tokens),
     )  # fmt: skip
     tiles = sum(triton.cdiv(num_out, BLOCK_N) for num_out in stack.nums_out)
     _expand[(num_sequences, num_blocks, tiles)](
         shrunk, stack.b, rows, y, num_tokens, len(rows), scale, **expand_constants(stack, num_tokens),
-        **dependent(x.device),
+        **dependent(x.device, num_sequences * num_tokens),
     )  # fmt: skip
     return y

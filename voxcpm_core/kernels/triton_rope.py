@@ -69,6 +69,7 @@ def rotate_and_store(
         qkv, cos, sin, q, k_pages, v_pages, context.page_table, context.positions.contiguous(), num_tokens,
         context.page_table.stride(0),
         HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, HALF=config.head_dim // 2, PAGE_SIZE=context.page_size,
-        NUM_ROTATED=0 if rotation is None else config.num_heads + config.num_kv_heads, **dependent(qkv.device),
+        NUM_ROTATED=0 if rotation is None else config.num_heads + config.num_kv_heads,
+        **dependent(qkv.device, batch * num_tokens),
     )  # fmt: skip
     return q
