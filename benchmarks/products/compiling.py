@@ -26,7 +26,7 @@ class Job(NamedTuple):
 def compile_all(jobs: Iterable[Job], seconds: float) -> set[Job]:
     """Compile what can be compiled in that time, and report what cannot. Returns the jobs that are done."""
     waiting, done, start = list(jobs), set(), time.monotonic()
-    num_processes = max(1, min(len(waiting), os.cpu_count() or 1))
+    num_processes = max(1, min(len(waiting), len(os.sched_getaffinity(0))))
     with multiprocessing.get_context("spawn").Pool(num_processes) as pool:
         results = pool.imap_unordered(_compiled, waiting)
         for number in range(1, len(waiting) + 1):

@@ -8,9 +8,10 @@ from voxcpm_core.checkpoint.releases import RELEASES, release_config
 from voxcpm_core.config import ModelConfig, TransformerConfig
 from voxcpm_core.kernels.product_configs import Shape
 
-BATCHES = (1, 2, 4, 8, 16, 32, 64)
+BATCHES = (1, 2, 4, 8, 16, 32, 48, 60, 64)
 # Numbers of rows closer together than this share what is measured for the largest of them; few rows all take one block.
-STEP, STEP_OF_FEW, FEW = 1.3, 3.0, 16
+# With many, which config is fastest changes with how full the last wave of programs is.
+STEP, STEP_OF_FEW, FEW, STEP_OF_MANY, MANY = 1.3, 3.0, 16, 1.05, 700
 
 
 def release_shapes(dtype: str = "bfloat16") -> dict[Shape, list[int]]:
@@ -26,7 +27,7 @@ def thinned(rows: set[int]) -> list[int]:
     """From the largest down, those that are far enough from the next."""
     kept: list[int] = []
     for num_rows in sorted(rows, reverse=True):
-        step = STEP if num_rows > FEW else STEP_OF_FEW
+        step = STEP_OF_FEW if num_rows <= FEW else STEP if num_rows <= MANY else STEP_OF_MANY
         if not kept or kept[-1] >= step * num_rows or kept[-1] > FEW >= num_rows:
             kept.append(num_rows)
     return kept[::-1]

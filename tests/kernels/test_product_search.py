@@ -26,6 +26,7 @@ SHAPE = Shape("linear_add", 1024, 4096, "bfloat16")
 
 def test_every_number_of_rows_finds_a_threshold_near_by():
     assert thinned({1, 2, 5, 10, 16, 18, 22, 40, 44, 50}) == [1, 5, 16, 22, 50]
+    assert thinned({600, 704, 1056, 1320, 1360, 1408}) == [704, 1056, 1320, 1408]
     shapes = release_shapes()
     dit = Shape("norm_linear", 2560, 1024, "bfloat16")
     assert shapes[dit][-1] == 22 * 64
