@@ -1,4 +1,4 @@
-"""Registering: what has to be right before an engine is asked, and adapters from the hub."""
+"""Registering: what has to be right before an engine is asked, and adapters from the hub and from the package."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import huggingface_hub
 import pytest
 
 from tests.checkpoint.lora_folder import make_lora
+from voxcpm_core.checkpoint.load import load_config
+from voxcpm_core.checkpoint.locate import DEMO_FOLDER
+from voxcpm_core.checkpoint.lora import read_lora
 from voxcpm_core.checkpoint.tiny import tiny_config
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.errors import RequestError
 from voxcpm_core.lora.facts import LoraFacts
 from voxcpm_core.lora.folder import LoraFolder
+from voxcpm_core.lora.packaged import EXAMPLES
 from voxcpm_core.lora.registration import new_record
 from voxcpm_core.lora.store import LoraStore
 
@@ -65,6 +69,10 @@ def test_a_path_below_the_root_with_the_right_sum(engine, tmp_path):
         ({"path": "../x"}, "INVALID_PARAMETER", "no folder '../x' in lora_root"),
         ({"path": "team/anna", "name": "x" * 300}, "INVALID_PARAMETER", "name: expected 1 to 64 characters"),
         ({"path": "team/anna", "name": "a\nb"}, "INVALID_PARAMETER", "no control characters"),
+        *(
+            ({"uri": f"demo://{name}"}, "INVALID_PARAMETER", "uri: the package has demo://giant, not")
+            for name in ("", "dwarf", "../adapters/giant", "giant/.", "/etc")
+        ),
         *(({"uri": uri}, "INVALID_PARAMETER", "uri: expected hf://") for uri in ("a/b", "hf://a", "hf://a/../b", "")),
     ],
 )
@@ -104,3 +112,30 @@ def test_the_hub_fills_a_folder_for_each_commit(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
     with pytest.raises(RequestError, match=r"^uri: Hugging Face gave no 'hf://a/b' \(ConnectionError\)$"):
         register(engine, uri="hf://a/b")
+
+
+def test_the_packaged_adapter_is_copied_whole_and_once(engine, tmp_path):
+    record = register(engine, uri="demo://giant")
+    assert (record.source, Path(record.path).parent) == ("demo://giant", Path(".packaged"))
+    copy = tmp_path / record.path
+    assert {each.name: each.read_bytes() for each in copy.iterdir()} == {
+        each.name: each.read_bytes() for each in (EXAMPLES / "giant").iterdir()
+    }
+    first = copy.stat().st_ino
+    assert register(engine, "again", uri="demo://giant").path == record.path
+    assert copy.stat().st_ino == first
+    assert [each.name for each in copy.parent.iterdir()] == [copy.name]  # nothing half-written is left
+
+
+def test_a_root_that_cannot_be_written_to_takes_no_packaged_adapter(engine, tmp_path):
+    (tmp_path / ".packaged").write_text("in the way")
+    with pytest.raises(RequestError, match="^uri: 'demo://giant' cannot be copied into lora_root: ") as caught:
+        register(engine, uri="demo://giant")
+    assert str(tmp_path) not in str(caught.value)
+
+
+def test_the_packaged_adapter_fits_the_demo_and_is_small():
+    config = load_config(DEMO_FOLDER)
+    adapter = read_lora(EXAMPLES / "giant", config)
+    assert adapter.rank == 8
+    assert sum(each.stat().st_size for each in (EXAMPLES / "giant").iterdir()) < 1_000_000

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from demo_voice.errors_of_words import total
 from demo_voice.flite import SAMPLE_RATE_HZ
+from demo_voice.pitch import median_f0_hz
 from demo_voice.recognise import recognise, word_errors
-from voxcpm_client import Speech, synthesize
+from tests.server_process import ADMIN_TOKEN, make_server, require_installation
+from voxcpm_client import Client, Speech
 from voxcpm_client.server import TritonServer
 
 pytestmark = pytest.mark.server
@@ -28,19 +32,49 @@ SENTENCES = (
     "It was raining when I came home.",
     "The doctor said that everything was fine.",
 )
-MAX_WORD_ERROR_RATE = 0.5  # of random weights it is about 1
+NUM_OF_THE_GIANT = 4
+MAX_WORD_ERROR_RATE = 0.15  # of random weights it is about 1
+F0_HZ, GIANT_F0_HZ = 102.0, 73.7  # medians of what flite says as rms and as the giant
+MAX_F0_ERROR = 0.08
 
 
-def test_ten_sentences_are_understood(start_server: Callable[..., TritonServer]) -> None:
-    server = start_server(VOXCPM_MODEL="demo")
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    require_installation(dict(os.environ))
+    folder: Path = tmp_path_factory.mktemp("demo")
+    (folder / "loras").mkdir()
+    settings = {"VOXCPM_LORA_ROOT": str(folder / "loras"), "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
+    with make_server(folder / "tritonserver.log", VOXCPM_MODEL="demo", **settings) as server:
+        yield server
 
-    def say(text: str) -> Speech:
-        return synthesize(text, url=server.grpc_url, seed=1)
 
-    with ThreadPoolExecutor(len(SENTENCES)) as threads:
-        speeches = list(threads.map(say, SENTENCES))
+def say_all(server: TritonServer, texts: Sequence[str], lora: str | None = None) -> list[Speech]:
+    with Client(url=server.grpc_url) as client, ThreadPoolExecutor(len(texts)) as threads:
+        return list(threads.map(lambda text: client.synthesize(text, seed=1, lora=lora), texts))
+
+
+def assert_understood(speeches: Sequence[Speech], texts: Sequence[str]) -> None:
+    heard = [recognise(np.frombuffer(speech.audio, "<i2")) for speech in speeches]
+    errors = total(word_errors(text, words) for text, words in zip(texts, heard, strict=True))
+    assert errors.rate <= MAX_WORD_ERROR_RATE, list(zip(texts, heard, strict=True))
+
+
+def f0_hz(speeches: Sequence[Speech]) -> float:
+    return median_f0_hz(np.concatenate([np.frombuffer(speech.audio, "<i2") for speech in speeches]), SAMPLE_RATE_HZ)
+
+
+def test_ten_sentences_are_understood(server: TritonServer) -> None:
+    speeches = say_all(server, SENTENCES)
     assert {speech.sample_rate for speech in speeches} == {SAMPLE_RATE_HZ}
     assert {speech.finish_reason for speech in speeches} == {"stop"}
-    heard = [recognise(np.frombuffer(speech.audio, "<i2")) for speech in speeches]
-    errors = total(word_errors(text, words) for text, words in zip(SENTENCES, heard, strict=True))
-    assert errors.rate <= MAX_WORD_ERROR_RATE, list(zip(SENTENCES, heard, strict=True))
+    assert f0_hz(speeches) == pytest.approx(F0_HZ, rel=MAX_F0_ERROR)
+    assert_understood(speeches, SENTENCES)
+
+
+def test_the_example_adapter_speaks_with_its_own_voice(server: TritonServer) -> None:
+    with Client(url=server.grpc_url, token=ADMIN_TOKEN) as client:
+        client.register_lora("giant", uri="demo://giant")
+    # The recogniser does not understand him: he is far below what it was made for, in the source, too.
+    speeches = say_all(server, SENTENCES[:NUM_OF_THE_GIANT], lora="giant")
+    assert {speech.finish_reason for speech in speeches} == {"stop"}
+    assert f0_hz(speeches) == pytest.approx(GIANT_F0_HZ, rel=MAX_F0_ERROR)

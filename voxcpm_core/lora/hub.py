@@ -19,7 +19,7 @@ def from_hub(root: str, uri: str) -> str:
     """
     found = _URI.fullmatch(uri)
     if found is None:
-        raise invalid_parameter(f"uri: expected hf://owner/name or hf://owner/name@revision, got {shown(uri)}")
+        raise invalid_parameter(f"uri: expected hf://owner/name[@revision] or demo://giant, got {shown(uri)}")
     from huggingface_hub import HfApi, snapshot_download  # 0.3 s to import, and many servers never do
 
     repo = found["repo"]

@@ -9,6 +9,7 @@ from voxcpm_core.handle import EngineHandle
 from voxcpm_core.lora.facts import no_loras
 from voxcpm_core.lora.folder import LoraFolder
 from voxcpm_core.lora.hub import from_hub
+from voxcpm_core.lora.packaged import SCHEME, from_package
 from voxcpm_core.lora.store import LoraRecord, LoraStore, already_registered
 from voxcpm_core.voices.voice import checked_name
 
@@ -20,8 +21,9 @@ def new_record(
 ) -> LoraRecord:
     """The record of a new adapter, which the engine has read; it is not in the store yet.
 
-    path: of its folder below lora_root; uri: "hf://owner/name" instead, which is downloaded to there; sha256: what
-    the file with the weights must have. Raises RequestError for a name that is taken and for what cannot be used.
+    path: of its folder below lora_root; uri: "hf://owner/name" or "demo://name" instead, which is brought to there;
+    sha256: what the file with the weights must have. Raises RequestError for a name that is taken and for what cannot
+    be used.
     """
     root = engine.config.lora_root
     if not engine.config.num_lora_slots:
@@ -33,10 +35,14 @@ def new_record(
         raise RequestError(ErrorCode.CONFLICTING_INPUTS, "an adapter needs either a path or a uri")
     if sha256 is not None and not _SHA256.fullmatch(sha256):
         raise invalid_parameter(f"sha256: expected 64 hexadecimal digits, got {shown(sha256)}")
-    folder = LoraFolder(root, path if path is not None else from_hub(root, str(uri)))
+    folder = LoraFolder(root, path if path is not None else _fetch(root, str(uri)))
     if sha256 is not None and folder.digests()[1] != sha256.lower():  # before anything in the file is looked at
         raise invalid_parameter(f"sha256: the weights have {folder.digests()[1]}")
     facts = engine.check_lora(folder.path).result()
     if sha256 is not None and facts.weights_sha256 != sha256.lower():
         raise invalid_parameter(f"sha256: the weights have {facts.weights_sha256}")
     return LoraRecord.make(checked, folder.path, uri or folder.path, facts)
+
+
+def _fetch(root: str, uri: str) -> str:
+    return from_package(root, uri) if uri.startswith(SCHEME) else from_hub(root, uri)

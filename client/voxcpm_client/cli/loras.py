@@ -24,7 +24,7 @@ def list_loras(url: Url = DEFAULT_URL, model: Model = DEFAULT_MODEL) -> None:
 def register(
     name: Annotated[str, typer.Argument(help="At most 64 characters.")],
     path: Annotated[str | None, typer.Option(help="Of its folder, below the server's lora_root.")] = None,
-    uri: Annotated[str | None, typer.Option(help="Instead of --path: hf://owner/name, or with @revision.")] = None,
+    uri: Annotated[str | None, typer.Option(help="Not --path: hf://owner/name[@revision], demo://giant.")] = None,
     sha256: Annotated[str | None, typer.Option(help="What the file with the weights must have.")] = None,
     url: Url = DEFAULT_URL,
     model: Model = DEFAULT_MODEL,

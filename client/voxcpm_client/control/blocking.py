@@ -63,10 +63,11 @@ class ControlMethods:
     def register_lora(
         self, name: str, path: str | None = None, *, uri: str | None = None, sha256: str | None = None
     ) -> Lora:
-        """Register an adapter for the option `lora`: a folder below the server's lora_root, or "hf://owner/name".
+        """Register an adapter for the option `lora`: a folder below the server's lora_root, or a `uri`.
 
-        `sha256` is what the file with the weights must have. Raises AlreadyExists for a name that is taken, Forbidden
-        without the right token, and InvalidParameter for what the server's model cannot use.
+        `uri` is "hf://owner/name", or "demo://giant" for the example that the server's package has. `sha256` is what
+        the file with the weights must have. Raises AlreadyExists for a name that is taken, Forbidden without the right
+        token, and InvalidParameter for what the server's model cannot use.
         """
         return read_lora(self.control("register_lora", name=name, path=path, uri=uri, sha256=sha256))
 
