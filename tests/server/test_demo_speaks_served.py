@@ -16,7 +16,7 @@ from demo_voice.pitch import median_f0_hz
 from demo_voice.recognise import recognise, word_errors
 from tests.server_process import ADMIN_TOKEN, make_server, require_installation
 from voxcpm_client import Client, Speech
-from voxcpm_client.server import TritonServer
+from voxcpm_client.server import TritonServer, find_repository
 
 pytestmark = pytest.mark.server
 
@@ -43,8 +43,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     require_installation(dict(os.environ))
     folder: Path = tmp_path_factory.mktemp("demo")
     (folder / "loras").mkdir()
-    settings = {"VOXCPM_LORA_ROOT": str(folder / "loras"), "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
-    with make_server(folder / "tritonserver.log", VOXCPM_MODEL="demo", **settings) as server:
+    settings = {"VOXCPM_MODEL": "demo", "VOXCPM_LORA_ROOT": str(folder / "loras"), "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
+    with make_server(folder / "tritonserver.log", repository=find_repository(), **settings) as server:
         yield server
 
 
