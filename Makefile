@@ -1,8 +1,12 @@
-# One environment in .venv, made once: the stamp is newer than what decides its contents.
+# One environment in .venv, made once: its stamps are newer than what decides its contents. The demo needs less than the
+# tests do, which add to it. pip compiles nothing: Python does, of what is imported, which is a small part.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+MADE := $(VENV)/.made
+DEMO := $(VENV)/.demo
 STAMP := $(VENV)/.installed
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
 LOAD_TOOL := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(BIN)/perf_analyzer)
 
@@ -15,8 +19,9 @@ ASKING := $(addprefix tests/,api benchmarks cli client control deploy fuzz servi
 
 .PHONY: demo test soak lint clean
 .DEFAULT_GOAL := demo
+.NOTPARALLEL:
 
-demo: $(STAMP)  ## serve the demo checkpoint, stream a sentence into demo.wav and demo.mp3
+demo: $(DEMO)  ## serve the demo checkpoint, stream a sentence into demo.wav and demo.mp3
 	@$(BIN)/voxcpm-triton demo
 
 test: lint $(LOAD_TOOL)  ## lint, types, then the whole suite with a real tritonserver
@@ -38,13 +43,20 @@ clean:
 $(BIN)/perf_analyzer: benchmarks/install_perf_analyzer.py $(STAMP)
 	@$(BIN)/python -m benchmarks.install_perf_analyzer
 
-$(STAMP): pyproject.toml setup.py constraints.txt
+$(MADE): pyproject.toml setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' || { \
 	  echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1 || true); Python 3.10, 3.11 or 3.12 is needed:" \
 	       "make PYTHON=python3.11" >&2; exit 1; }
-	@rm -f $@
 	@$(PYTHON) -m venv --clear $(VENV)
-	@echo "Installing into $(VENV) (a few minutes, once) ..."
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[server,test]'
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps voxcpm
 	@touch $@
+
+$(DEMO): $(MADE)
+	@echo "Installing what the demo needs into $(VENV) (a minute or two, once) ..."
+	@$(INSTALL) --editable '.[server]'
+	@touch $@
+
+$(STAMP): $(MADE)
+	@echo "Installing what the tests need into $(VENV) (a few minutes, once) ..."
+	@$(INSTALL) --editable '.[server,test]'
+	@$(INSTALL) --no-deps voxcpm
+	@touch $(DEMO) $@
