@@ -13,6 +13,7 @@ from voxcpm_client.channels import Channels
 from voxcpm_client.control.asynchronous import AsyncControlMethods
 from voxcpm_client.control.blocking import ControlMethods
 from voxcpm_client.control.calls import UnaryCalls
+from voxcpm_client.ensemble import format_from
 from voxcpm_client.passage.asynchronous import aspeak_passage
 from voxcpm_client.passage.blocking import speak_passage
 from voxcpm_client.passage.passage import make_passage
@@ -75,14 +76,14 @@ class Client(ControlMethods, AsyncControlMethods):
 
     def synthesize(self, text: str, *, request_id: str = "", **options: Unpack[SpeechOptions]) -> Speech:
         """The whole utterance; a wav has exact sizes in its header."""
-        collector = SpeechCollector(options.get("format"))
+        collector = SpeechCollector(format_from(self.model, options))
         for chunk in self.stream(text, request_id=request_id, **options):
             collector.add(chunk)
         return collector.speech()
 
     async def asynthesize(self, text: str, *, request_id: str = "", **options: Unpack[SpeechOptions]) -> Speech:
         """`synthesize` for asyncio."""
-        collector = SpeechCollector(options.get("format"))
+        collector = SpeechCollector(format_from(self.model, options))
         async with aclosing(self.astream(text, request_id=request_id, **options)) as chunks:
             async for chunk in chunks:
                 collector.add(chunk)
@@ -110,7 +111,7 @@ class Client(ControlMethods, AsyncControlMethods):
 
         The errors of a sentence are raised in its turn, when all before it was heard, as are those of `text` itself.
         """
-        passage = make_passage(options, request_id, ahead, max_chars, first_max_chars)
+        passage = make_passage(self.model, options, request_id, ahead, max_chars, first_max_chars)
         pieces = [text] if isinstance(text, str) else text
         yield from speak_passage(self._connection().stream, pieces, passage)
 
@@ -125,7 +126,7 @@ class Client(ControlMethods, AsyncControlMethods):
         **options: Unpack[SpeechOptions],
     ) -> AsyncGenerator[Chunk, None]:
         """`stream_text` for asyncio; a `text` that is no asynchronous iterable must not block."""
-        passage = make_passage(options, request_id, ahead, max_chars, first_max_chars)
+        passage = make_passage(self.model, options, request_id, ahead, max_chars, first_max_chars)
         pieces = [text] if isinstance(text, str) else text
         async with aclosing(aspeak_passage(self._connection().astream, pieces, passage)) as chunks:
             async for chunk in chunks:

@@ -26,6 +26,9 @@ class Outputs:
         names = [output.name for output in response.outputs]
         self._raw: dict[str, bytes] = dict(zip(names, response.raw_output_contents, strict=False))
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._raw
+
     def number(self, name: str, layout: struct.Struct) -> Any:
         """An output of one element that `layout` (INT32, ...) describes."""
         raw = self._raw.get(name, b"")

@@ -56,7 +56,7 @@ def _chunk(outputs: Outputs) -> Chunk:
         sample_rate=outputs.number("sample_rate", INT32),
         is_last=outputs.number("is_last", BOOL),
         finish_reason=outputs.data("finish_reason").decode(),
-        seed=outputs.number("seed", INT64),
+        seed=outputs.number("used_seed" if "used_seed" in outputs else "seed", INT64),  # an ensemble's, and the model's
         request_id=outputs.data("request_id").decode(),
         latents=outputs.matrix("latents"),
     )

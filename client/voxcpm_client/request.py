@@ -10,26 +10,27 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import service_pb2
 
+from voxcpm_client.ensemble import options_for
 from voxcpm_client.errors import InvalidParameter, InvalidText
 
-DEFAULT_FORMAT = "pcm_s16le"
 WHOLE_FORMATS = ("flac", "opus")  # the server gives them as one answer only
 
 
 def build_request(model: str, text: str, request_id: str, options: Mapping[str, Any]) -> service_pb2.ModelInferRequest:
     """The request for one utterance.
 
-    Raises TypeError for an unknown option and for a text that is no str,
-    InvalidParameter for a value that its type cannot hold, InvalidText for a text with lone surrogates and OSError for
-    an audio file that cannot be read.
+    Raises TypeError for an unknown option and for a text that is no str, InvalidParameter for a value that its type
+    cannot hold or that the ensemble does not take, InvalidText for a text with lone surrogates and OSError for an audio
+    file that cannot be read.
     """
     _utf8("request_id", request_id)
     request = service_pb2.ModelInferRequest(model_name=model, id=request_id)
     request.parameters["triton_enable_empty_final_response"].bool_param = True
     add_text(request, "target_text", text)
-    for name, value in options.items():
+    for name in options:
         if name not in _ADDERS:
             raise TypeError(f"unknown option {name!r}; known: {', '.join(sorted(_ADDERS))}")
+    for name, value in options_for(model, options).items():
         if value is not None:
             _ADDERS[name](request, name, value)
     if options.get("format") in WHOLE_FORMATS or options.get("retry_badcase"):

@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 
+from voxcpm_client.ensemble import DEFAULT_FORMAT
 from voxcpm_client.errors import StreamBroken
 from voxcpm_client.playhead import Playhead
-from voxcpm_client.request import DEFAULT_FORMAT
 from voxcpm_client.types import Chunk, FloatArray, Speech
 from voxcpm_client.wav import with_exact_sizes
 

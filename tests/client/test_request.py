@@ -7,7 +7,9 @@ from typing import get_type_hints
 
 import pytest
 
+from tests.signature import signature
 from voxcpm_client.errors import InvalidParameter, InvalidText
+from voxcpm_client.passage.passage import make_passage
 from voxcpm_client.request import build_request, limit_queue_time
 from voxcpm_client.types import SpeechOptions
 
@@ -81,3 +83,18 @@ def test_queue_time_is_bounded_only_when_there_is_a_bound() -> None:
     assert "timeout" not in request.parameters
     limit_queue_time(request, 1.5)
     assert request.parameters["timeout"].int64_param == 1_500_000
+
+
+def test_the_ensemble_is_told_only_what_it_takes() -> None:
+    given = {"format": "mp3", "bitrate": 64, "sample_rate": None, "retry_badcase": False, "return_latents": False}
+    sent = {tensor.name for tensor in build_request("voxcpm_mp3", "text", "", given).inputs}
+    assert sent == {"target_text", "bitrate"}
+    taken = {line.split('"')[1] for line in signature("voxcpm_mp3")[0]}
+    for name in set(get_type_hints(SpeechOptions)) - taken:
+        with pytest.raises(InvalidParameter, match=f"{name}: voxcpm_mp3"):
+            build_request("voxcpm_mp3", "text", "", {name: 1})
+
+
+def test_a_passage_of_the_ensemble_is_refused_as_mp3_is() -> None:
+    with pytest.raises(InvalidParameter, match="mp3"):
+        make_passage("voxcpm_mp3", {}, "", 1, 240, 80)

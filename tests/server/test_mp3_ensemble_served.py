@@ -12,6 +12,8 @@ from tests.server.clips import clip
 from tests.server.instance import Instance
 from tests.server.streams import LONG
 from tests.server.wire import Answer, GrpcCall, call
+from voxcpm_client import Client
+from voxcpm_client.errors import InvalidParameter
 from voxcpm_client.server import TritonServer
 
 pytestmark = pytest.mark.server
@@ -85,3 +87,23 @@ def test_errors_are_those_of_the_single_model(triton_server: TritonServer):
     ):  # fmt: skip
         (error,) = ensemble(triton_server, **inputs).errors
         assert f"in ensemble '{ENSEMBLE}', [{code}] request r1: " in error
+
+
+@pytest.mark.parametrize("given", [{}, {"format": "mp3"}])
+def test_a_client_of_the_ensemble(triton_server: TritonServer, given: dict[str, Any]):
+    text, options = SAID["target_text"], {name: value for name, value in SAID.items() if name != "target_text"}
+    with Client(triton_server.grpc_url, ENSEMBLE) as of_three, Client(triton_server.grpc_url) as of_one:
+        speech = of_three.synthesize(text, **options, **given)
+        wanted = of_one.synthesize(text, **options, format="mp3")
+    assert (speech.audio, speech.format, speech.seed) == (wanted.audio, "mp3", SAID["seed"])
+
+
+def test_a_client_asks_the_ensemble_for_no_other_format(instance: Instance):
+    received = instance.status()["num_prefills"]
+    with Client(instance.server.grpc_url, ENSEMBLE) as client:
+        with pytest.raises(InvalidParameter, match="format: voxcpm_mp3 gives mp3, not 'wav'") as caught:
+            next(client.stream("Hello.", format="wav"))
+        with pytest.raises(InvalidParameter, match="sample_rate: voxcpm_mp3 does not have it"):
+            client.synthesize("Hello.", sample_rate=8000)
+    assert caught.value.code == "INVALID_PARAMETER"
+    assert instance.status()["num_prefills"] == received

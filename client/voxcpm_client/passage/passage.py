@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from voxcpm_client.ensemble import format_from
 from voxcpm_client.errors import InvalidParameter
 from voxcpm_client.passage.arriving import ArrivingText
 from voxcpm_client.passage.joiner import PcmJoiner, request_format
 from voxcpm_client.passage.plan import PassagePlan
-from voxcpm_client.request import DEFAULT_FORMAT
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Passage:
 
 
 def make_passage(
-    options: Mapping[str, Any], request_id: str, ahead: int, max_chars: int, first_max_chars: int
+    model: str, options: Mapping[str, Any], request_id: str, ahead: int, max_chars: int, first_max_chars: int
 ) -> Passage:
     """Raises InvalidParameter for a format that cannot be joined and for bounds that cannot be kept."""
     if ahead < 0:
         raise InvalidParameter(f"ahead: expected at least 0, got {ahead!r}")
-    audio_format = options.get("format") or DEFAULT_FORMAT
+    audio_format = format_from(model, options)
     plan = PassagePlan(options, request_id, request_format(audio_format))
     joiner = PcmJoiner(audio_format, plan.seed, keep_latents=bool(options.get("return_latents")))
     return Passage(ArrivingText(max_chars, first_max_chars), plan, joiner, ahead)
