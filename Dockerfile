@@ -2,22 +2,14 @@
 #   docker build --tag voxcpm-triton .
 ARG TRITON_IMAGE=nvcr.io/nvidia/tritonserver:25.12-py3
 
-FROM ${TRITON_IMAGE} AS wheel
-WORKDIR /src
-COPY . .
-# The dependencies by themselves, so that their layer, the large one, changes with them alone.
-RUN python3 -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
- && python3 -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
-    > /wheels/requirements.txt \
- && cp constraints.txt /wheels/
-
 FROM ${TRITON_IMAGE}
 # This python3 is what Triton's stubs run, so the packages go where it finds them; Ubuntu asks for the flag.
 ENV PIP_BREAK_SYSTEM_PACKAGES=1
-COPY --from=wheel /wheels/requirements.txt /wheels/constraints.txt /opt/voxcpm/
-RUN python3 -m pip install --no-cache-dir --constraint /opt/voxcpm/constraints.txt --requirement /opt/voxcpm/requirements.txt
-RUN --mount=type=bind,from=wheel,source=/wheels,target=/wheels \
-    python3 -m pip install --no-cache-dir --no-deps /wheels/*.whl
+# The dependencies by themselves, so that their layer, the large one, changes with them alone.
+COPY requirements.lock /opt/voxcpm/
+RUN python3 -m pip install --no-cache-dir --require-hashes --requirement /opt/voxcpm/requirements.lock
+# They hold what builds the package: nothing comes without a hash.
+RUN --mount=type=bind,target=/src,rw python3 -m pip install --no-cache-dir --no-deps --no-build-isolation /src
 COPY model_repository /models
 
 ENV VOXCPM_MODEL=/weights \

@@ -17,7 +17,7 @@ ASKING := $(addprefix tests/,api benchmarks cli client control deploy fuzz servi
   test_readme.py) \
   $(wildcard tests/server/test_*_served.py)
 
-.PHONY: demo test soak lint clean
+.PHONY: demo test soak lint lock clean
 .DEFAULT_GOAL := demo
 .NOTPARALLEL:
 
@@ -35,6 +35,13 @@ soak: $(STAMP) $(LOAD_TOOL)  ## what takes long: 10,000 requests and 2,000 odd o
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+# The image's Python and platform, the versions of constraints.txt.
+lock: $(STAMP)  ## requirements.lock, what the Dockerfile installs, with hashes
+	@$(INSTALL) uv
+	@$(BIN)/python -m uv pip compile pyproject.toml --no-config --constraint constraints.txt --python-version 3.12 \
+	  --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate --custom-compile-command 'make lock' \
+	  --quiet --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.wav demo.mp3 \
