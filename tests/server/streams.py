@@ -33,9 +33,9 @@ class GrpcStream:
 
     def __init__(
         self, server: TritonServer, inputs: dict[str, Any], request_id: str = "", priority: int = 0,
-        timeout_us: int = 0,
+        timeout_us: int = 0, model: str = "voxcpm",
     ) -> None:
-        request = service_pb2.ModelInferRequest(model_name="voxcpm", id=request_id)
+        request = service_pb2.ModelInferRequest(model_name=model, id=request_id)
         request.parameters["triton_enable_empty_final_response"].bool_param = True
         if priority:
             request.parameters["priority"].uint64_param = priority

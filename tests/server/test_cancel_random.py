@@ -19,7 +19,7 @@ from tests.server.instance import Instance
 from tests.server.streams import LONG, GrpcStream, HttpStream, same_sound
 from tests.server.wire import call
 from tests.server_process import make_server, require_installation
-from voxcpm_client.server import TritonServer
+from voxcpm_client.server import TritonServer, find_repository
 from voxcpm_core.serving.gate import CANCEL_POLL_S
 from voxcpm_core.serving.poller import RUNNING_POLL_S
 
@@ -31,12 +31,23 @@ NUM_IN_FLIGHT = 2
 WIRE_S = 0.01  # of the cancellation to the server, and of the status back
 
 
+def chain(folder: Path) -> Path:
+    """A repository of `voxcpm` and what the ensemble needs besides."""
+    folder.mkdir()
+    for name in ("voxcpm", "audiovae", "mp3_encoder", "voxcpm_mp3"):
+        (folder / name).symlink_to(find_repository() / name, target_is_directory=True)
+    return folder
+
+
 @contextmanager
 def started(log_file: Path) -> Iterator[Instance]:
     """Room for three, two who wait and one at the gate: of six callers some are in every place."""
     require_installation(dict(os.environ))
     with (
-        make_server(log_file, VOXCPM_MAX_RUNNING="3", VOXCPM_MAX_WAITING="2") as server,
+        make_server(
+            log_file, repository=chain(log_file.with_suffix(".models")),
+            VOXCPM_MAX_RUNNING="3", VOXCPM_MAX_WAITING="2",
+        ) as server,
         Instance(server) as instance,
     ):
         yield instance
@@ -75,6 +86,16 @@ def leave_by_deadline(instance: Instance, request_id: str, rng: random.Random) -
     assert stream.errors == [] or "[DEADLINE_EXCEEDED]" in stream.errors[0]
 
 
+def leave_the_ensemble(instance: Instance, request_id: str, rng: random.Random) -> None:
+    inputs = {**LONG, "max_length": rng.choice([6, 3000])}
+    stream = GrpcStream(instance.server, inputs, request_id, model="voxcpm_mp3")
+    for _ in range(rng.randint(0, 4)):
+        if not stream.next_chunk():
+            break
+    time.sleep(rng.uniform(0, 0.2))
+    stream.leave()
+
+
 def hang_up(instance: Instance, request_id: str, rng: random.Random) -> None:
     stream = HttpStream(instance.server, {**LONG, "max_length": rng.choice([4, 60]), "id": request_id})
     for _ in range(rng.randint(1, 4)):
@@ -84,10 +105,11 @@ def hang_up(instance: Instance, request_id: str, rng: random.Random) -> None:
 
 WAYS: list[Callable[[Instance, str, random.Random], None]] = [
     leave_after_a_while, leave_after_a_while, leave_after_some_chunks, leave_by_deadline, hang_up,
+    leave_the_ensemble, leave_the_ensemble,
 ]
 
 
-@pytest.mark.parametrize("num_cancels", [60, pytest.param(500, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("num_cancels", [80, pytest.param(500, marks=pytest.mark.soak)])
 def test_random_cancels(tmp_path: Path, num_cancels: int):
     for attempt in range(MAX_SERVERS):
         log_file = tmp_path / f"tritonserver{attempt}.log"

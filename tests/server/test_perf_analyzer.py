@@ -60,6 +60,12 @@ def test_the_documented_commands(triton_server: TritonServer, tmp_path: Path):
     assert printed.count("TTFA: p50") == printed.count("RTF: p50") == 3
 
 
+@pytest.mark.server
+def test_the_ensemble(triton_server: TritonServer, tmp_path: Path):
+    command = commands()[1].replace("-m voxcpm ", "-m voxcpm_mp3 ").replace("--request-count 24", "--request-count 8")
+    assert "Request count: 8\n" in run(command, triton_server, tmp_path)
+
+
 @pytest.mark.soak
 @pytest.mark.server
 def test_tritons_queue_admits_what_the_window_cannot(start_server: Callable[..., TritonServer], tmp_path: Path):

@@ -52,7 +52,7 @@ class GrpcCall:
 
     def __init__(
         self, server: TritonServer, inputs: dict[str, Any], *, outputs: tuple[str, ...] = (), request_id: str = "",
-        model: str = "voxcpm", parameters: dict[str, Any] | None = None,
+        model: str = "voxcpm", version: str = "", parameters: dict[str, Any] | None = None,
         priority: int = 0, timeout_us: int | None = None,
     ) -> None:
         self.answer = Answer()
@@ -63,6 +63,7 @@ class GrpcCall:
             model,
             [infer_input(name, value) for name, value in inputs.items()],
             outputs=[grpcclient.InferRequestedOutput(name) for name in outputs] or None,
+            model_version=version,
             request_id=request_id,
             enable_empty_final_response=True,
             parameters=parameters,
