@@ -76,8 +76,10 @@ def test_tritons_queue_admits_what_the_window_cannot(start_server: Callable[...,
 
 def test_a_profile_export_with_stray_memory(tmp_path: Path):
     """Raw audio, latents that were never sent, and the outputs of the empty FINAL are all in it."""
-    chunk = '{"is_last":false,"latents":%s,"num_samples":7680,"sample_rate":48000,"audio":"\\u00e\xff,\\"latents\\":"}'
-    stray = '{"is_last":{},"latents":,"num_samples":-7,"sample_rate":0,"audio":""}'
+    numbers = '"num_samples":7680,"sample_rate":48000,"vae_context":'
+    chunk = f'{{"is_last":false,"latents":%s,{numbers},"audio":"\\u00e\xff,\\"latents\\":"}}'
+    strings = '"stream_id":"\\u00e\xff,\\"bitrate\\":","audio":""'
+    stray = f'{{"is_last":{{}},"latents":,"bitrate":-nan,"num_samples":-7,"sample_rate":0,{strings}}}'
     export = (
         '{"experiments":[{"experiment":{"mode":"concurrency","value":2},"requests":[{"timestamp":1000000,'
         '"response_timestamps":[61000000,161000000,162000000],"response_outputs":'
