@@ -12,10 +12,13 @@ LOAD_TOOL := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(B
 
 # Tests that compute and time nothing: they may share the machine.
 COMPUTING := $(addprefix tests/,audio chain checkpoint config demo_voice engine kernels lora metrics model oracle parity scheduler text vae voices)
-# Tests that ask servers and hold them to no deadline of a second: two servers may share the machine.
-ASKING := $(addprefix tests/,api benchmarks cli client control deploy fuzz serving test_operating.py test_prepare.py \
-  test_readme.py) \
-  $(wildcard tests/server/test_*_served.py)
+# Tests that ask servers, or start and kill processes, and hold them to no deadline of a second: several may share the
+# machine, each with a server of its own. The longest come first, so that all end together.
+ASKING := tests/test_readme.py $(addprefix tests/,worker cli) $(wildcard tests/server/test_*_served.py) \
+  $(patsubst %,tests/server/test_%.py,traps_lifecycle reloads triton_server bad_requests loading traps_protocol \
+    installation log ports) \
+  $(addprefix tests/,api fuzz deploy client benchmarks serving control children doors local test_operating.py \
+    test_prepare.py)
 
 .PHONY: demo test soak lint lock clean
 .DEFAULT_GOAL := demo
@@ -26,7 +29,7 @@ demo: $(DEMO)  ## serve the demo checkpoint, stream a sentence into demo.wav and
 
 test: lint $(LOAD_TOOL)  ## lint, types, then the whole suite with a real tritonserver
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope $(COMPUTING)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadscope $(ASKING)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder $(ASKING)
 	@$(BIN)/python -m pytest $(addprefix --ignore=,$(COMPUTING) $(ASKING))
 
 soak: $(STAMP) $(LOAD_TOOL)  ## what takes long: 10,000 requests and 2,000 odd ones; writes soak-report.json and soak-report.txt
