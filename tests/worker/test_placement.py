@@ -1,7 +1,12 @@
 """Which GPU a worker sees."""
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 
+from tests.worker.streams import CONFIG
+from voxcpm_core.worker import WorkerHandle
 from voxcpm_core.worker.placement import Placement, place
 
 
@@ -29,3 +34,13 @@ def test_the_worker_sees_its_gpu_alone(configured, kind, device_id, visible, exp
     assert got == expected
     assert device.placement.kind == kind
     assert device.environ["PATH"] == "/bin"
+
+
+def test_the_process_of_an_instance_on_a_gpu_is_told_that_gpu_alone(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "no-such-gpu,nor-this")  # so that it runs on the CPU wherever it is
+    handle = WorkerHandle(dataclasses.replace(CONFIG, device=""), Placement("GPU", "1"))
+    try:
+        environ = Path(f"/proc/{handle.stats().worker_pid}/environ").read_bytes().split(b"\0")
+    finally:
+        handle.close()
+    assert [each for each in environ if each.startswith(b"CUDA_VISIBLE_DEVICES=")] == [b"CUDA_VISIBLE_DEVICES=nor-this"]
