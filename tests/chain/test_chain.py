@@ -78,6 +78,11 @@ def test_the_ensemble_s_signature_is_that_of_voxcpm_less_what_it_cannot_do():
     assert sorted(own_made) == sorted(renamed)
 
 
+def test_who_keeps_a_stream_s_state_is_one_instance():
+    for model in ("audiovae", "mp3_encoder"):
+        assert "instance_group [ { count: 1 kind: KIND_CPU } ]" in (REPOSITORY / model / "config.pbtxt").read_text()
+
+
 def test_every_step_takes_all_that_the_one_before_gives():
     config = (REPOSITORY / "voxcpm_mp3" / "config.pbtxt").read_text()
     steps = config.split("model_name:")[1:]

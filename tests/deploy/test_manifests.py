@@ -145,6 +145,15 @@ def test_what_only_operators_may_do_is_restricted():
         variable = key.partition("=")[2].strip("$()")
         (source,) = [each["valueFrom"] for each in manifests.container()["env"] if each["name"] == variable]
         assert source["secretKeyRef"]
+    (token,) = [each for each in manifests.container()["env"] if each["name"] == "VOXCPM_ADMIN_TOKEN"]
+    assert token["valueFrom"]["secretKeyRef"]
+
+
+def test_pods_go_one_at_a_time_and_reach_nothing():
+    assert manifests.one("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    assert manifests.one("Deployment")["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    policy = manifests.one("NetworkPolicy")["spec"]
+    assert (policy["policyTypes"], policy["egress"]) == (["Ingress", "Egress"], [])
 
 
 def test_the_autoscaler_reads_what_the_adapter_gives_and_acts_before_the_slots_are_full():

@@ -14,6 +14,7 @@ import pytest
 
 from tests.server.conftest import QUEUE_SIZE
 from tests.server.instance import GENEROUS_S, POLL_S, Instance, logged_end, logged_ends
+from tests.server.scraped import Scrape
 from tests.server.streams import LONG, GrpcStream
 from tests.server.wire import call, generate, generate_stream
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.server
 NUM_AT_GATE = 4  # the instances of config.pbtxt: each blocks with one
 NUM_AHEAD = 1  # Triton takes the next request out of its queue while execute() still blocks with the one before
 SHORT = {**LONG, "max_length": 2}
+PENDING = "nv_inference_pending_request_count"
 FULL = "Exceeds maximum queue size"
 SOON_S = 2.0
 ENDED_S = 5 * 2.0  # after the worker's death; five times the limit, on a shared machine
@@ -95,6 +97,7 @@ def test_a_full_queue_refuses_in_tritons_words(jam: Jam):
         for index in range(QUEUE_SIZE):
             queued.callback(GrpcStream(server, LONG, f"queued-{index}").leave)
         time.sleep(SETTLED_S)
+        assert Scrape(server).value(PENDING, model="voxcpm") == QUEUE_SIZE
         start_s = time.monotonic()
         over_grpc = GrpcStream(server, SHORT)
         over_grpc.finish()
