@@ -38,27 +38,27 @@ def test_wav_file_has_exact_sizes(cli: Cli, triton_server: TritonServer, tmp_pat
         assert words in line
 
 
-def test_mp3_by_suffix(cli: Cli, triton_server: TritonServer, tmp_path: Path) -> None:
+def test_mp3_by_suffix(cli_here: Cli, triton_server: TritonServer, tmp_path: Path) -> None:
     file = tmp_path / "speech.MP3"
-    assert cli("say", "Hello there.", "-o", file, "--url", triton_server.grpc_url, *FAST).returncode == 0
+    assert cli_here("say", "Hello there.", "-o", file, "--url", triton_server.grpc_url, *FAST).returncode == 0
     assert soundfile.info(file).format == "MP3"
 
 
 @pytest.mark.parametrize(("suffix", "container"), [("flac", "FLAC"), ("opus", "OGG")])
 def test_whole_formats_at_another_rate(
-    cli: Cli, triton_server: TritonServer, tmp_path: Path, suffix: str, container: str
+    cli_here: Cli, triton_server: TritonServer, tmp_path: Path, suffix: str, container: str
 ) -> None:
     file = tmp_path / f"speech.{suffix}"
-    done = cli("say", "Hello.", "-o", file, "--url", triton_server.grpc_url, "--sample-rate", "24000", *FAST)
+    done = cli_here("say", "Hello.", "-o", file, "--url", triton_server.grpc_url, "--sample-rate", "24000", *FAST)
     assert done.returncode == 0, done.stderr
     assert (soundfile.info(file).format, soundfile.info(file).samplerate) == (container, 24000)
 
 
-def test_bitrate_of_mp3(cli: Cli, triton_server: TritonServer, tmp_path: Path) -> None:
+def test_bitrate_of_mp3(cli_here: Cli, triton_server: TritonServer, tmp_path: Path) -> None:
     sizes = []
     for bitrate in ("64", "128"):
         file = tmp_path / f"{bitrate}.mp3"
-        done = cli("say", "Hello there.", "-o", file, "--url", triton_server.grpc_url, "--bitrate", bitrate, *FAST)
+        done = cli_here("say", "Hello there.", "-o", file, "--url", triton_server.grpc_url, "--bitrate", bitrate, *FAST)
         assert done.returncode == 0, done.stderr
         sizes.append(file.stat().st_size)
     assert sizes[1] == pytest.approx(2 * sizes[0], rel=0.1)
@@ -86,11 +86,11 @@ def test_standard_output_is_audio_alone(cli: Cli, triton_server: TritonServer) -
     ],
 )
 def test_failures_are_one_line_and_leave_the_file_alone(
-    cli: Cli, triton_server: TritonServer, tmp_path: Path, arguments: tuple[str, ...], words: bytes, status: int
+    cli_here: Cli, triton_server: TritonServer, tmp_path: Path, arguments: tuple[str, ...], words: bytes, status: int
 ) -> None:
     file = tmp_path / "speech.wav"
     file.write_bytes(b"precious")
-    done = cli("say", "Hello there.", "-o", file, "--url", triton_server.grpc_url, *arguments)
+    done = cli_here("say", "Hello there.", "-o", file, "--url", triton_server.grpc_url, *arguments)
     assert done.returncode == status
     (line,) = done.stderr.splitlines()
     assert words in line
@@ -98,8 +98,8 @@ def test_failures_are_one_line_and_leave_the_file_alone(
     assert [entry.name for entry in tmp_path.iterdir()] == ["speech.wav"]
 
 
-def test_unknown_suffix(cli: Cli) -> None:
-    done = cli("say", "Hello there.", "-o", "speech.txt")
+def test_unknown_suffix(cli_here: Cli) -> None:
+    done = cli_here("say", "Hello there.", "-o", "speech.txt")
     assert done.returncode == 1
     assert b"'.txt'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -146,9 +146,11 @@ def test_speech_begins_before_standard_input_ends(triton_server: TritonServer) -
     ],
 )
 def test_texts_that_cannot_be_said(
-    cli: Cli, triton_server: TritonServer, arguments: tuple[str, ...], given: bytes, words: bytes, status: int
+    cli: Cli, cli_here: Cli, triton_server: TritonServer,
+    arguments: tuple[str, ...], given: bytes, words: bytes, status: int,
 ) -> None:
-    done = cli(*arguments, "--url", triton_server.grpc_url, given=given)
+    whole = (*arguments, "--url", triton_server.grpc_url)
+    done = cli(*whole, given=given) if given else cli_here(*whole)
     assert words in done.stderr
     assert done.returncode == status
     assert status == 2 or len(done.stderr.splitlines()) == 1
