@@ -29,7 +29,7 @@ demo: $(DEMO)  ## serve the demo checkpoint, stream a sentence into demo.wav and
 
 test: lint $(LOAD_TOOL)  ## lint, types, then the whole suite with a real tritonserver
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope $(COMPUTING)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadscope --no-loadscope-reorder $(ASKING)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(ASKING)
 	@$(BIN)/python -m pytest $(addprefix --ignore=,$(COMPUTING) $(ASKING))
 
 soak: $(STAMP) $(LOAD_TOOL)  ## what takes long: 10,000 requests and 2,000 odd ones; writes soak-report.json and soak-report.txt
