@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -37,6 +39,15 @@ class Condition:
             return int(self.latents.shape[0]) // frames_per_patch
         assert self.waveform is not None
         return -(-int(self.waveform.shape[0]) // samples_per_patch)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what it holds, equal for equal audio of one kind. A minute of audio takes milliseconds."""
+        kind, values = ("waveform", self.waveform) if self.latents is None else ("latents", self.latents)
+        assert values is not None
+        digest = hashlib.sha256(f"{kind} {values.shape};".encode())
+        digest.update(np.ascontiguousarray(values, np.float32).data)
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,10 @@ class EngineRequest:
         """KV positions reserved for the whole request."""
         return self.num_prefill + self.max_patches
 
+    def digest_audio(self) -> list[str]:
+        """The digests of its reference and prompt, which are computed once: call it where nobody waits."""
+        return [each.digest for each in (self.reference, self.prompt) if each is not None]
+
 
 @dataclass(frozen=True)
 class Admitted:
@@ -158,6 +173,10 @@ class EngineStats(NamedTuple):
     num_dit_calls: int
     num_prefills: int
     num_patches: int = 0  # planned, over all streams
+    num_encodings: int = 0  # runs of the VAE encoder
+    num_voice_hits: int = 0  # prompts and references of newcomers that were known from before
+    num_voice_misses: int = 0  # and those that were not
+    voice_cache_bytes: int = 0  # latents and embeddings kept of prompts and references
     collected_ns: int = 0  # CLOCK_MONOTONIC, when the latest step's outputs were on the host
     busy_ns: int = 0  # wall time from the launch of a step to its end, counted once where two are under way
     num_restarts: int = 0  # of the worker process

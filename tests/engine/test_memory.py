@@ -17,6 +17,7 @@ GIB = 2**30
 MODEL = ModelConfig.from_json(release_config("2"))
 CONFIG = EngineConfig(max_running=128, max_model_len=4096, gpu_memory_utilization=0.2)
 WEIGHTS, STATE, POOL, DRIVER, WORKSPACE = 5 * GIB, GIB // 2, 2 * GIB, GIB, GIB
+VOICES = CONFIG.voice_cache_mib * 2**20
 
 
 class Gpu:
@@ -46,7 +47,8 @@ def test_graphs_come_out_of_the_share_before_pages(monkeypatch):
     gpu = Gpu(monkeypatch)
     plan = gpu.plan(CONFIG)
     assert plan.graph_bytes == POOL + DRIVER
-    budget = int(0.2 * 80 * GIB) - WEIGHTS - STATE - POOL - DRIVER - WORKSPACE
+    assert plan.voice_bytes == VOICES
+    budget = int(0.2 * 80 * GIB) - WEIGHTS - STATE - POOL - DRIVER - VOICES - WORKSPACE
     assert plan.num_pages == budget // plan.page_bytes
     assert len(gpu.trials) == 1
     without = gpu.plan(dataclasses.replace(CONFIG, cuda_graphs="off"))

@@ -76,6 +76,7 @@ class Core:
         self.stepped = threading.Event()
         self.waits = threading.Event()
 
+    keeps_voices = False
     has_work = property(lambda self: bool(self.added) and not self.steps)
 
     def add(self, stream_id: int, request: object) -> None:

@@ -28,6 +28,7 @@ class EngineConfig:
     voices: str = ""  # folder of registered voices, which every replica may share; "": none are kept
     max_voices: int = 1000  # in that folder
     max_voices_mib: int = 1024  # of that folder
+    voice_cache_mib: int = 256  # of what the device keeps of prompts and references for their next use; 0: nothing
     lora_root: str = ""  # folder that holds all adapters, which every replica may share; "": none are served
     max_loras: int = 4  # adapters on the device at once; 0: none are served
     max_lora_rank: int = 32  # of an adapter; room for it is kept in every slot
@@ -52,8 +53,9 @@ class EngineConfig:
             raise ConfigError(
                 f"gpu_memory_utilization: expected a number above 0, at most 1, got {self.gpu_memory_utilization}"
             )
-        if self.kv_cache_mib < 0:
-            raise ConfigError(f"kv_cache_mib: expected an integer >= 0, got {self.kv_cache_mib}")
+        for name in ("voice_cache_mib", "kv_cache_mib"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name}: expected an integer >= 0, got {getattr(self, name)}")
         if self.max_timesteps < 2:
             raise ConfigError(f"max_timesteps: expected an integer >= 2, got {self.max_timesteps}")
         if self.dtype not in ("", "float32", "bfloat16"):

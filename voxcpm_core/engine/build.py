@@ -29,6 +29,7 @@ from voxcpm_core.runner.runner import slot_state_bytes
 from voxcpm_core.runner.sizes import RunnerSizes
 from voxcpm_core.runner.transfer import HostArena
 from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool
+from voxcpm_core.scheduler.sizing import MIB
 from voxcpm_core.types import SamplingParams
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
@@ -77,7 +78,7 @@ def build_core(
     def make_runner(num_pages: int) -> Runner:
         return Runner(
             model, encoder, decoder, sizes._replace(num_pages=num_pages), kernels=kernels, use_graphs=use_graphs,
-            noise=noise, arena=arena,
+            noise=noise, arena=arena, voice_cache_bytes=config.voice_cache_mib * MIB,
         )
 
     state_bytes = slot_state_bytes(model_config, sizes, decoder.state_size, dtype)

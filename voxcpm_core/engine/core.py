@@ -110,6 +110,15 @@ class EngineCore:
         """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate."""
         return self.runner.encode(waveform, pad)
 
+    @property
+    def keeps_voices(self) -> bool:
+        """Whether prompts and references are kept for their next use."""
+        return self.runner.conditions.max_bytes > 0
+
+    def forget_voices(self) -> None:
+        """Keep nothing of the prompts and references that came so far."""
+        self.runner.conditions.clear()
+
     def fail_all(self, error: RequestError) -> None:
         """End every stream with the same error."""
         self._events += [(stream_id, Failed(error)) for stream_id in self._awaited]
@@ -161,6 +170,10 @@ class EngineCore:
             num_dit_calls=self.runner.num_dit_calls,
             num_prefills=self._num_prefills,
             num_patches=self._num_patches,
+            num_encodings=self.runner.conditions.num_encodings,
+            num_voice_hits=self.runner.conditions.num_hits,
+            num_voice_misses=self.runner.conditions.num_misses,
+            voice_cache_bytes=self.runner.conditions.num_bytes,
             collected_ns=self.runner.collected_ns,
             busy_ns=self._busy_ns,
         )

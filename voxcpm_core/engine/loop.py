@@ -37,7 +37,9 @@ class EngineLoop:
         return not self._closed
 
     def add(self, stream_id: int, request: EngineRequest) -> bool:
-        """Queue a validated request under an id of its own; False when the engine is shut. Never blocks."""
+        """Queue a validated request under an id of its own; False when the engine is shut. Waits for nobody."""
+        if self.core.keeps_voices:
+            request.digest_audio()  # in the caller's thread, not between two steps
         return self._put(lambda: self._add(stream_id, request))
 
     def cancel(self, stream_id: int) -> None:

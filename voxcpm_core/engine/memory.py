@@ -26,12 +26,14 @@ class MemoryPlan:
     weight_bytes: int
     state_bytes: int  # of the streams' slots, the VAE decoder's above all
     graph_bytes: int  # CUDA graphs, with what they read and write; 0 where kv_cache_mib decides and nobody asks
+    voice_bytes: int  # at most, of latents and embeddings kept of prompts and references
     num_pages: int
     page_bytes: int
 
     def __str__(self) -> str:
         parts = {
             "weights": self.weight_bytes, "slots": self.state_bytes, "graphs": self.graph_bytes,
+            "voices": self.voice_bytes,
             "KV pages": self.num_pages * self.page_bytes, "workspace": WORKSPACE_MIB * MIB,
         }  # fmt: skip
         return ", ".join(f"{name} {num_bytes / MIB:.0f} MiB" for name, num_bytes in parts.items())
@@ -49,20 +51,20 @@ def plan_memory(
     page_bytes = KvCache.page_bytes(model, config.page_size, dtype)
     pages_per_request = pages_for(config.num_positions(model), config.page_size)
     weight_bytes = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-    graph_bytes = 0
+    graph_bytes, voice_bytes = 0, config.voice_cache_mib * MIB
     if config.kv_cache_mib:
         budget_bytes = config.kv_cache_mib * MIB
     elif device.type == "cuda":
         if config.cuda_graphs == "on":
             graph_bytes = max(0, _bytes_beside_pages(make_trial) - state_bytes)
         free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-        share, planned_bytes = config.gpu_memory_utilization, state_bytes + graph_bytes
+        share, planned_bytes = config.gpu_memory_utilization, state_bytes + graph_bytes + voice_bytes
         budget_bytes = free_kv_bytes(total_bytes, free_bytes, weight_bytes, planned_bytes, share)
         check_share(budget_bytes, page_bytes, pages_per_request, share)
     else:
         budget_bytes = CPU_KV_CACHE_MIB * MIB
     num_pages = num_kv_pages(budget_bytes, page_bytes, pages_per_request, config.max_running)
-    return MemoryPlan(weight_bytes, state_bytes, graph_bytes, num_pages, page_bytes)
+    return MemoryPlan(weight_bytes, state_bytes, graph_bytes, voice_bytes, num_pages, page_bytes)
 
 
 @torch.inference_mode()

@@ -34,6 +34,7 @@ def warm_up(core: EngineCore, model: ModelConfig, config: EngineConfig, tokenize
         for event in core.take_events():
             if isinstance(event, tuple) and isinstance(event[1], Failed):
                 raise StartupError(f"the model does not generate: {event[1].error}; the log names the place")
+    core.forget_voices()
 
 
 def _modes(model: ModelConfig) -> list[dict[str, Any]]:

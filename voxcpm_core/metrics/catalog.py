@@ -47,6 +47,9 @@ MAX_RUNNING = Metric("voxcpm_max_running_requests", Kind.GAUGE, "slots of the en
 MAX_WAITING = Metric("voxcpm_max_waiting_requests", Kind.GAUGE, "places in the engine's own queue")
 PAGES_USED = Metric("voxcpm_kv_pages_used", Kind.GAUGE, "pages of the KV cache that requests hold")
 PAGES = Metric("voxcpm_kv_pages", Kind.GAUGE, "pages of the KV cache")
+VOICE_BYTES = Metric(
+    "voxcpm_voice_cache_bytes", Kind.GAUGE, "latents and embeddings that the device keeps of prompts and references"
+)
 UPDATED = Metric("voxcpm_updated_timestamp_seconds", Kind.GAUGE, "Unix time of the latest update, to 5 s")
 
 RECEIVED = Metric("voxcpm_requests_received_total", Kind.COUNTER, "requests that Triton handed over")
@@ -67,6 +70,15 @@ REJECTED = Metric(
 )
 AUDIO = Metric("voxcpm_audio_seconds_total", Kind.COUNTER, "audio sent")
 PREFILLS = Metric("voxcpm_prefills_total", Kind.COUNTER, "prefills, one for each request and further attempt")
+ENCODINGS = Metric(
+    "voxcpm_audio_encodings_total", Kind.COUNTER, "runs of the VAE encoder over a prompt, reference or file"
+)
+VOICE_HITS = Metric(
+    "voxcpm_voice_cache_hits_total", Kind.COUNTER, "prompts and references of prefills that were known from before"
+)
+VOICE_MISSES = Metric(
+    "voxcpm_voice_cache_misses_total", Kind.COUNTER, "prompts and references of prefills that were not"
+)
 RESTARTS = Metric("voxcpm_worker_restarts_total", Kind.COUNTER, "times that the engine's process was started again")
 
 QUEUE_WAIT = Metric(
@@ -92,7 +104,8 @@ BATCH_SIZE = Metric(
 )
 
 METRICS = (
-    READY, DRAINING, OPEN, RUNNING, WAITING, MAX_RUNNING, MAX_WAITING, PAGES_USED, PAGES, UPDATED,
-    RECEIVED, ADMITTED, FINISHED, CANCELLED, FAILED, REJECTED, AUDIO, PREFILLS, RESTARTS,
+    READY, DRAINING, OPEN, RUNNING, WAITING, MAX_RUNNING, MAX_WAITING, PAGES_USED, PAGES, VOICE_BYTES, UPDATED,
+    RECEIVED, ADMITTED, FINISHED, CANCELLED, FAILED, REJECTED, AUDIO, PREFILLS,
+    ENCODINGS, VOICE_HITS, VOICE_MISSES, RESTARTS,
     QUEUE_WAIT, TTFA, GAP, DURATION, REAL_TIME, STEP, BATCH_SIZE,
 )

@@ -122,6 +122,7 @@ class InstanceMetrics:
         record(catalog.MAX_WAITING, self._engine.config.max_waiting)
         record(catalog.PAGES_USED, stats.pages_used)
         record(catalog.PAGES, stats.pages_total)
+        record(catalog.VOICE_BYTES, stats.voice_cache_bytes)
         record(catalog.UPDATED, time.time() // ALIVE_S * ALIVE_S)
         if stats.num_restarts > self._num_restarts:
             record(catalog.RESTARTS, stats.num_restarts - self._num_restarts)

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from voxcpm_core.lora.slots import LoadedLora
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
+from voxcpm_core.runner.conditions import ConditionEncoder
 from voxcpm_core.runner.prefill_step import PrefillRunner, Prefix
 from voxcpm_core.runner.upload import upload
 from voxcpm_core.scheduler import Stream
 from voxcpm_core.text.layout import prefill_layout
-from voxcpm_core.types import PAD_SIDES, Condition, PadSide
-from voxcpm_core.vae import StreamDecoder, VaeEncoder
+from voxcpm_core.types import PAD_SIDES
+from voxcpm_core.vae import StreamDecoder
 
 Failures = list[tuple[Stream, Exception]]
 
@@ -25,11 +25,11 @@ class Prefiller:
     """Runs the prefixes of newcomers and leaves their state in their slots."""
 
     def __init__(
-        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: StreamDecoder, buffers: SlotBuffers,
+        self, model: VoxCPMModel, conditions: ConditionEncoder, decoder: StreamDecoder, buffers: SlotBuffers,
         runner: PrefillRunner,
     ) -> None:
         self._model = model
-        self._encoder = encoder
+        self._conditions = conditions
         self._decoder = decoder
         self._buffers = buffers
         self._runner = runner
@@ -57,24 +57,16 @@ class Prefiller:
         request, model = stream.request, self._model
         if model.lora is not None and isinstance(stream.lora, LoadedLora):
             model.lora.put(stream.lora_slot, stream.lora)
-        reference = self._latents(request.reference, PAD_SIDES["reference"])
-        prompt = self._latents(request.prompt, PAD_SIDES["prompt"])
-        patches = torch.cat((reference, prompt))  # [n, P, C]
-        layout = prefill_layout(request.token_ids, len(prompt), len(reference))
-        hidden_size = model.config.base_lm.hidden_size
+        given = {"reference": request.reference, "prompt": request.prompt}
+        sounds = {
+            role: self._conditions.sound(condition, PAD_SIDES[role])
+            for role, condition in given.items() if condition is not None
+        }  # fmt: skip
         with model.adapted_by(stream.lora_slot):
-            embedded = self._runner.embed(patches) if len(patches) else patches.new_zeros(0, hidden_size)
-        return Prefix(stream, layout, patches, embedded)
-
-    def _latents(self, condition: Condition | None, pad: PadSide) -> Tensor:
-        """Patches [N, P, C] in model dtype; a waveform is padded on the side that its role asks for."""
-        device, dtype, config = self._model.device, self._model.dtype, self._model.config
-        if condition is None:
-            return torch.zeros(0, config.patch_size, config.feat_dim, device=device, dtype=dtype)
-        if condition.latents is not None:
-            return upload(condition.latents, device).unflatten(0, (-1, config.patch_size)).to(dtype)
-        assert condition.waveform is not None
-        return self._encoder.encode_patches(upload(condition.waveform, device), config.patch_size, pad).to(dtype)
+            embedded = self._conditions.embedded([*sounds.values()], stream.lora_digest, self._runner.embed)
+        num_patches = {role: len(sounds[role].patches) if role in sounds else 0 for role in given}
+        layout = prefill_layout(request.token_ids, num_patches["prompt"], num_patches["reference"])
+        return Prefix(stream, layout, [sound.patches for sound in sounds.values()], embedded)
 
     def _continue_prompt(self, prefix: Prefix) -> None:
         """The prompt's last patch conditions the first of the speech, and its last ones warm the decoder.
@@ -85,8 +77,8 @@ class Prefiller:
         if not len(prefix.layout.prompt):
             return
         stream, patches = prefix.stream, prefix.patches
-        self._buffers.last_patch[stream.slot] = patches[-1]
+        self._buffers.last_patch[stream.slot] = patches[-1][-1]
         if stream.request.wants_audio:
-            latents = patches[-self._model.config.context_patches :].float().flatten(0, 1).t()  # [C, frames]
+            latents = torch.cat(patches)[-self._model.config.context_patches :].float().flatten(0, 1).t()  # [C, frames]
             slot = upload(np.array([stream.slot]), latents.device)
             self._decoder.decode_slots(latents.unsqueeze(0), self._buffers.vae_state, slot)

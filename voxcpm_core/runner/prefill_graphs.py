@@ -52,7 +52,7 @@ class PrefillGraphs:
         graph = self._graph(shape)
         self._set([(prefix.stream, prefix.ids) for prefix in prefixes], shape)
         audio = self._audio_of(shape)
-        with_audio = [(row, prefix) for row, prefix in zip(audio, prefixes, strict=False) if len(prefix.patches)]
+        with_audio = [(row, prefix) for row, prefix in zip(audio, prefixes, strict=False) if prefix.embedded]
         try:
             for row, prefix in with_audio:
                 prefix.place(row)

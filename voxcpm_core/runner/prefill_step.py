@@ -25,8 +25,8 @@ class Prefix(NamedTuple):
 
     stream: Stream
     layout: PrefillLayout
-    patches: Tensor  # [n, P, C] in model dtype, reference before prompt
-    embedded: Tensor  # [n, hidden], the local encoder's embeddings
+    patches: list[Tensor]  # [n, P, C] in model dtype, of the reference, then of the prompt, as far as there are any
+    embedded: list[Tensor]  # [n, hidden], the local encoder's embeddings of the same
 
     @property
     def ids(self) -> Ids:
@@ -38,10 +38,9 @@ class Prefix(NamedTuple):
 
     def place(self, audio: Tensor) -> None:
         """Write the embeddings into zeros [T, hidden], where their patches stand."""
-        first = 0
-        for places in (self.layout.reference, self.layout.prompt):
-            audio[places.start : places.stop] = self.embedded[first : first + len(places)]
-            first += len(places)
+        filled = [places for places in (self.layout.reference, self.layout.prompt) if places]
+        for places, rows in zip(filled, self.embedded, strict=True):
+            audio[places.start : places.stop] = rows
 
 
 class PrefillStep:

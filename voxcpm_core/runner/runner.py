@@ -12,6 +12,7 @@ from voxcpm_core.kernels.kernel_set import KernelSet
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
+from voxcpm_core.runner.conditions import ConditionEncoder
 from voxcpm_core.runner.decode import DecodeStep, EagerStepper, StepOutputs, Stepper
 from voxcpm_core.runner.graph_set import GraphSet, make_graphs
 from voxcpm_core.runner.noise import CounterNoise, NoiseSource
@@ -19,7 +20,6 @@ from voxcpm_core.runner.prefill import Prefiller
 from voxcpm_core.runner.prefill_step import EagerPrefill, PrefillRunner, PrefillStep
 from voxcpm_core.runner.sizes import RunnerSizes
 from voxcpm_core.runner.transfer import HostArena, HostCopier, HostCopy
-from voxcpm_core.runner.upload import upload
 from voxcpm_core.scheduler import Row, StepPlan, Stream
 from voxcpm_core.types import FloatArray, PadSide
 from voxcpm_core.vae import StreamDecoder, VaeEncoder
@@ -56,11 +56,12 @@ class Runner:
     def __init__(
         self, model: VoxCPMModel, encoder: VaeEncoder, decoder: StreamDecoder, sizes: RunnerSizes, *,
         kernels: KernelSet, use_graphs: bool = False, noise: NoiseSource | None = None, arena: HostArena | None = None,
+        voice_cache_bytes: int = 0,
     ) -> None:
-        """`noise`: None is counter noise, as in serving."""
+        """`noise`: None is counter noise, as in serving; `voice_cache_bytes`: of latents and embeddings kept."""
         self.config: ModelConfig = model.config
         self.model = model
-        self._encoder = encoder
+        self.conditions = ConditionEncoder(encoder, model.config, model.device, model.dtype, voice_cache_bytes)
         # CLOCK_MONOTONIC, of the latest step that was collected:
         self.collected_ns = 0  # when its outputs were on the host
         self.freed_ns = 0  # when the device could go on with the next step
@@ -78,7 +79,7 @@ class Runner:
             self.graphs = make_graphs(self.decode_step, self.prefill_step, sizes)
             stepper, prefill = self.graphs.stepper, self.graphs.prefill
         self._stepper = stepper
-        self._prefill = Prefiller(model, encoder, decoder, buffers, prefill)
+        self._prefill = Prefiller(model, self.conditions, decoder, buffers, prefill)
         self._copier = HostCopier(model.device, arena)
 
     @torch.inference_mode()
@@ -111,9 +112,7 @@ class Runner:
     @torch.inference_mode()
     def encode(self, waveform: FloatArray, pad: PadSide) -> FloatArray:
         """Latents [frames, feat_dim] of mono audio [samples], padded on one side to a whole patch."""
-        dev_waveform = upload(waveform, self.model.device)
-        patches = self._encoder.encode_patches(dev_waveform, self.config.patch_size, pad)  # [N, P, C]
-        return patches.flatten(0, 1).float().cpu().numpy()
+        return self.conditions.encode(waveform, pad).flatten(0, 1).cpu().numpy()
 
     def require_device(self) -> None:
         """Raise what CUDA says when its context is lost: then no later step can succeed."""

@@ -27,6 +27,11 @@ class Stream:
         self.last_index = self.request.max_patches - 1
 
     @property
+    def lora_digest(self) -> str:
+        """Of its adapter; "" without one."""
+        return "" if self.lora is None else self.lora.digest
+
+    @property
     def fully_launched(self) -> bool:
         return self.num_launched > self.last_index
 

@@ -1,0 +1,96 @@
+"""Prompts and references on the device: encoded and embedded, or still there from the time before.
+
+The cache is that of one engine, so its keys need not name a model. Latents depend on the audio and on the side that is
+filled up; the local encoder's embeddings also on the adapter, which may change its last product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from voxcpm_core.config import ModelConfig
+from voxcpm_core.runner.tensor_cache import TensorCache
+from voxcpm_core.runner.upload import upload
+from voxcpm_core.types import Condition, FloatArray, PadSide
+from voxcpm_core.vae import VaeEncoder
+
+Embed = Callable[[Tensor], Tensor]  # the local encoder: [n, P, C] -> [n, hidden]
+
+
+class Sound(NamedTuple):
+    """A prompt or reference whose latents are known."""
+
+    key: tuple[str, PadSide] | None  # None: nothing is kept
+    patches: Tensor  # [n, P, C] in model dtype
+
+
+class ConditionEncoder:
+    """Makes latents and embeddings of conditions, and keeps them, least recently used out."""
+
+    def __init__(
+        self, encoder: VaeEncoder, config: ModelConfig, device: torch.device, dtype: torch.dtype, max_bytes: int
+    ) -> None:
+        """`dtype`: the model's; `max_bytes`: of all that is kept, 0 for nothing."""
+        self._encoder = encoder
+        self._config = config
+        self._device = device
+        self._dtype = dtype
+        self._cache = TensorCache(max_bytes)
+        self.num_encodings = 0  # runs of the VAE encoder
+        self.num_hits = 0  # conditions that were embedded before
+        self.num_misses = 0
+
+    @property
+    def max_bytes(self) -> int:
+        return self._cache.max_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        return self._cache.num_bytes
+
+    def encode(self, waveform: FloatArray, pad: PadSide) -> Tensor:
+        """Run the VAE encoder over mono audio [samples]. # float32 [N, P, C]"""
+        self.num_encodings += 1
+        return self._encoder.encode_patches(upload(waveform, self._device), self._config.patch_size, pad)
+
+    def sound(self, condition: Condition, pad: PadSide) -> Sound:
+        """The latents of a condition; a waveform is padded on the side that its role asks for."""
+        if not self.max_bytes:
+            return Sound(None, self._patches(condition, pad))
+        key = condition.digest, pad
+        patches = self._cache.get(key)
+        if patches is None:
+            patches = self._patches(condition, pad)
+            self._cache.put(key, patches)
+        return Sound(key, patches)
+
+    def embedded(self, sounds: Sequence[Sound], lora_digest: str, embed: Embed) -> list[Tensor]:
+        """Embeddings [n, hidden] of each; all that are not known at once. `lora_digest`: "" without an adapter."""
+        keys = [(sound.key, lora_digest) for sound in sounds]
+        found = {index: rows for index, key in enumerate(keys) if (rows := self._cache.get(key)) is not None}
+        missing = [index for index in range(len(sounds)) if index not in found]
+        self.num_hits += len(found)
+        self.num_misses += len(missing)
+        if missing:
+            patches = [sounds[index].patches for index in missing]
+            rows = embed(torch.cat(patches))
+            for index, part in zip(missing, rows.split([len(each) for each in patches]), strict=True):
+                found[index] = part.clone()  # a part alone would hold the memory of all
+                if self.max_bytes:
+                    self._cache.put(keys[index], found[index])
+        return [found[index] for index in range(len(sounds))]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._cache.clear()
+
+    def _patches(self, condition: Condition, pad: PadSide) -> Tensor:
+        if condition.latents is not None:
+            patches = upload(condition.latents, self._device).unflatten(0, (-1, self._config.patch_size))
+            return patches.to(self._dtype)
+        assert condition.waveform is not None
+        return self.encode(condition.waveform, pad).to(self._dtype)
