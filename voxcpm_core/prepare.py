@@ -12,7 +12,7 @@ from voxcpm_core.audio.condition import checked_condition
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.errors import ErrorCode, RequestError, shown
 from voxcpm_core.text.clean import clean_text
-from voxcpm_core.text.layout import AUDIO_START, num_prefill_positions
+from voxcpm_core.text.layout import AUDIO_START, num_prefill_positions, num_voice_positions
 from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.types import Condition, EngineRequest, SamplingParams, SpeechRequest
 
@@ -68,6 +68,7 @@ def prepare(
         seed=draw_seed() if params.seed is None else int(params.seed),
         wants_audio=request.wants_audio,
         lora=request.lora,
+        num_voice_positions=num_voice_positions(_num_patches(reference, model)),
     )
 
 

@@ -105,6 +105,7 @@ class EngineRequest:
     seed: int
     wants_audio: bool
     lora: LoraRef | None = None
+    num_voice_positions: int = 0  # of the prefill, the first ones, which follow from the reference alone
 
     @property
     def num_positions(self) -> int:
@@ -176,6 +177,9 @@ class EngineStats(NamedTuple):
     num_encodings: int = 0  # runs of the VAE encoder
     num_voice_hits: int = 0  # prompts and references of newcomers that were known from before
     num_voice_misses: int = 0  # and those that were not
+    num_prefill_positions: int = 0  # run by prefills
+    num_shared_positions: int = 0  # that prefills had no need to run
+    pages_kept: int = 0  # of references, that no stream uses; given up when one needs them
     voice_cache_bytes: int = 0  # latents and embeddings kept of prompts and references
     collected_ns: int = 0  # CLOCK_MONOTONIC, when the latest step's outputs were on the host
     busy_ns: int = 0  # wall time from the launch of a step to its end, counted once where two are under way

@@ -69,11 +69,12 @@ def graph_set(monkeypatch: pytest.MonkeyPatch) -> Callable[[Harness], GraphSet]:
 def requests(model: ModelConfig) -> list[SpeechRequest]:
     """More than run at once, of different lengths and numbers of Euler steps, of which one is solved whole.
 
-    One is not heard, and some are conditioned by audio.
+    One is not heard, and some are conditioned by audio, of which two by the same: what is left of the second one's
+    prefix, filled up, goes beyond the last position.
     """
     audio = {1: {"prompt": tone(90 * model.encoder_samples_per_patch), "prompt_text": "hello"}}
     if model.supports_reference:
-        audio[3] = {"reference": tone(30 * model.encoder_samples_per_patch, 0.11)}
+        audio[3] = audio[6] = {"reference": tone(226 * model.encoder_samples_per_patch, 0.11)}
     return [
         SpeechRequest(
             target_text="hello the world"[: 5 + 3 * i],
@@ -104,6 +105,7 @@ def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(
         streams = [harness.add(request) for request in wanted]
         harness.drain()
         received.append(streams)
+        assert harness.core.stats().num_shared_positions == (228 if generation == "2" else 0)
     assert shapes[0].rows > 1, "newcomers are prefilled together"
     for exact, padded in zip(*received, strict=True):
         assert exact.finish_reason == padded.finish_reason

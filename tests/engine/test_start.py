@@ -19,7 +19,9 @@ def test_a_started_engine_has_generated_in_every_mode(generation, tiny_checkpoin
     engine = start_engine(dataclasses.replace(SMALL, model=str(tiny_checkpoints[generation])), "cpu")
     stats = engine.stats()
     engine.close()
-    assert stats.num_prefills == (3 if generation == "2" else 2)
+    assert stats.num_prefills == (4 if generation == "2" else 2)
+    assert (stats.num_shared_positions > 0) == (generation == "2"), "also from what it knows"
+    assert (stats.pages_kept, stats.voice_cache_bytes) == (0, 0), "but no caller's voice was among that"
     assert (stats.running, stats.waiting, stats.pages_used) == (0, 0, 0)
 
 

@@ -37,6 +37,7 @@ def inputs(batch: int, num_tokens: int, heads: int, kv_heads: int, dtype: torch.
         (2, 1, 6, 2, torch.float32),  # a group that is no power of two
         (1, 5, 2, 2, torch.float32),
         (1, 35, 8, 1, torch.float32),  # several blocks of tokens
+        (1, 132, 2, 1, torch.float32),  # several splits, and a prefix that was there before
         (1, 3, 16, 2, torch.float16),
     ],
 )

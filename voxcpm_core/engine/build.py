@@ -88,7 +88,7 @@ def build_core(
     runner = make_runner(memory.num_pages)
     scheduler = Scheduler(
         SlotPool(config.max_running), PagePool(memory.num_pages, config.page_size), config.max_prefill_tokens,
-        LoraPool(config.num_lora_slots),
+        LoraPool(config.num_lora_slots), max_kept_pages=config.voice_cache_mib * MIB // memory.page_bytes,
     )
     run_ahead = config.run_ahead == "on" or (config.run_ahead == "auto" and device.type == "cuda")
     return EngineCore(scheduler, runner, config.max_running, run_ahead, memory, loras)

@@ -57,6 +57,8 @@ class EngineCore:
         self._events: list[EngineEvent] = []
         self._num_steps = 0
         self._num_prefills = 0
+        self._num_prefill_positions = 0
+        self._num_shared_positions = 0
         self._num_patches = 0
         self._busy_ns = 0
         self._busy_until_ns = 0
@@ -118,6 +120,7 @@ class EngineCore:
     def forget_voices(self) -> None:
         """Keep nothing of the prompts and references that came so far."""
         self.runner.conditions.clear()
+        self._scheduler.forget_prefixes()
 
     def fail_all(self, error: RequestError) -> None:
         """End every stream with the same error."""
@@ -173,6 +176,9 @@ class EngineCore:
             num_encodings=self.runner.conditions.num_encodings,
             num_voice_hits=self.runner.conditions.num_hits,
             num_voice_misses=self.runner.conditions.num_misses,
+            num_prefill_positions=self._num_prefill_positions,
+            num_shared_positions=self._num_shared_positions,
+            pages_kept=self._scheduler.pages_kept,
             voice_cache_bytes=self.runner.conditions.num_bytes,
             collected_ns=self.runner.collected_ns,
             busy_ns=self._busy_ns,
@@ -181,7 +187,11 @@ class EngineCore:
     def _launched(self, step: InFlight) -> None:
         self._num_steps += 1
         self._num_patches += len(step.rows)
-        self._num_prefills += sum(row.patch_index == 0 for row in step.rows)
+        for stream in (row.stream for row in step.rows if row.patch_index == 0):
+            self._num_prefills += 1
+            self._num_shared_positions += stream.num_known
+            self._num_prefill_positions += stream.request.num_prefill - stream.num_known
+            self._scheduler.prefilled(stream)
         for stream, error in step.failures:
             self._fail_streams([stream], error)
         if step.copy is not None:
@@ -226,6 +236,7 @@ class EngineCore:
 
     def _fail_streams(self, streams: Iterable[Stream], error: Exception) -> None:
         for stream in streams:
+            self.forget_voices()  # what it began with, or left for others, may be to blame
             self._fail(stream, internal_error(error, f"request {stream.request.request_id!r}", log.error))
 
     def _fail(self, stream: Stream, error: RequestError) -> None:

@@ -21,20 +21,35 @@ def warm_up(core: EngineCore, model: ModelConfig, config: EngineConfig, tokenize
 
     Raises ConfigError when the settings leave no room for a short sentence, StartupError when generation fails.
     """
-    for index, mode in enumerate(_modes(model)):
-        params = SamplingParams(max_length=NUM_PATCHES, seed=0)
-        request = SpeechRequest(target_text="warm up", request_id="warm-up", params=params, **mode)
-        try:
-            core.add(-1 - index, prepare(request, model, config, tokenizer, lambda: 0))
-        except RequestError as error:
-            raise ConfigError(f"the settings admit no request: {error}") from None
+    modes = _modes(model)
+    for index, mode in enumerate(modes):
+        _add(core, index, model, config, tokenizer, mode)
     core.runner.capture()
+    _finish(core)
+    if model.supports_reference:
+        _add(core, len(modes), model, config, tokenizer, modes[-1])  # which is known now
+        _finish(core)
+    core.forget_voices()
+
+
+def _add(
+    core: EngineCore, index: int, model: ModelConfig, config: EngineConfig, tokenizer: TextTokenizer,
+    mode: dict[str, Any],
+) -> None:
+    params = SamplingParams(max_length=NUM_PATCHES, seed=0)
+    request = SpeechRequest(target_text="warm up", request_id="warm-up", params=params, **mode)
+    try:
+        core.add(-1 - index, prepare(request, model, config, tokenizer, lambda: 0))
+    except RequestError as error:
+        raise ConfigError(f"the settings admit no request: {error}") from None
+
+
+def _finish(core: EngineCore) -> None:
     while core.has_work:
         core.step()
         for event in core.take_events():
             if isinstance(event, tuple) and isinstance(event[1], Failed):
                 raise StartupError(f"the model does not generate: {event[1].error}; the log names the place")
-    core.forget_voices()
 
 
 def _modes(model: ModelConfig) -> list[dict[str, Any]]:

@@ -45,7 +45,8 @@ def _attend(
     q = tl.load(q_ptr + row[:, None] * DIM + dims[None, :], mask=is_row[:, None], other=0.0)
     position = tl.load(positions_ptr + sequence * num_tokens + token, mask=is_row, other=-1)
     first = split * keys_per_split
-    end = tl.minimum(tl.max(position, axis=0) + 1, first + keys_per_split)
+    end = tl.max(position, axis=0) + 1
+    end = tl.minimum(end, tl.where(split == SPLITS - 1, end, first + keys_per_split))
     largest = tl.full((BLOCK_TOKENS * GROUP_POW2,), float("-inf"), tl.float32)
     total = tl.zeros((BLOCK_TOKENS * GROUP_POW2,), tl.float32)
     weighted = tl.zeros((BLOCK_TOKENS * GROUP_POW2, DIM), tl.float32)
@@ -143,7 +144,9 @@ def attend(
     block_tokens = min(triton.next_power_of_2(num_tokens), max(1, MAX_ROWS // group_pow2))
     block_tokens = max(block_tokens, MIN_ROWS // group_pow2, 1)
     num_blocks = triton.cdiv(num_tokens, block_tokens)
-    splits = splits_for(batch * num_blocks * kv_heads, page_table.shape[1] * page_size, num_processors)
+    # Of several tokens, which are a prefix, keys that were there before are few: they all go to the last split.
+    max_keys = page_table.shape[1] * page_size if num_tokens == 1 else num_tokens
+    splits = splits_for(batch * num_blocks * kv_heads, max_keys, num_processors)
     out = torch.empty_like(q)
     rows = batch * num_tokens * num_heads
     partial = out if splits.count == 1 else q.new_empty(rows, splits.count, head_dim, dtype=torch.float32)

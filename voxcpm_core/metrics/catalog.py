@@ -46,6 +46,9 @@ WAITING = Metric("voxcpm_waiting_requests", Kind.GAUGE, "requests in the engine'
 MAX_RUNNING = Metric("voxcpm_max_running_requests", Kind.GAUGE, "slots of the engine")
 MAX_WAITING = Metric("voxcpm_max_waiting_requests", Kind.GAUGE, "places in the engine's own queue")
 PAGES_USED = Metric("voxcpm_kv_pages_used", Kind.GAUGE, "pages of the KV cache that requests hold")
+PAGES_KEPT = Metric(
+    "voxcpm_kv_pages_kept", Kind.GAUGE, "pages of the KV cache with references that came before and no request uses"
+)
 PAGES = Metric("voxcpm_kv_pages", Kind.GAUGE, "pages of the KV cache")
 VOICE_BYTES = Metric(
     "voxcpm_voice_cache_bytes", Kind.GAUGE, "latents and embeddings that the device keeps of prompts and references"
@@ -70,6 +73,10 @@ REJECTED = Metric(
 )
 AUDIO = Metric("voxcpm_audio_seconds_total", Kind.COUNTER, "audio sent")
 PREFILLS = Metric("voxcpm_prefills_total", Kind.COUNTER, "prefills, one for each request and further attempt")
+PREFILL_POSITIONS = Metric("voxcpm_prefill_positions_total", Kind.COUNTER, "positions that prefills ran")
+SHARED_POSITIONS = Metric(
+    "voxcpm_shared_positions_total", Kind.COUNTER, "positions that prefills need not run: kept pages held them"
+)
 ENCODINGS = Metric(
     "voxcpm_audio_encodings_total", Kind.COUNTER, "runs of the VAE encoder over a prompt, reference or file"
 )
@@ -104,8 +111,8 @@ BATCH_SIZE = Metric(
 )
 
 METRICS = (
-    READY, DRAINING, OPEN, RUNNING, WAITING, MAX_RUNNING, MAX_WAITING, PAGES_USED, PAGES, VOICE_BYTES, UPDATED,
-    RECEIVED, ADMITTED, FINISHED, CANCELLED, FAILED, REJECTED, AUDIO, PREFILLS,
-    ENCODINGS, VOICE_HITS, VOICE_MISSES, RESTARTS,
+    READY, DRAINING, OPEN, RUNNING, WAITING, MAX_RUNNING, MAX_WAITING, PAGES_USED, PAGES_KEPT, PAGES, VOICE_BYTES,
+    UPDATED, RECEIVED, ADMITTED, FINISHED, CANCELLED, FAILED, REJECTED, AUDIO, PREFILLS,
+    PREFILL_POSITIONS, SHARED_POSITIONS, ENCODINGS, VOICE_HITS, VOICE_MISSES, RESTARTS,
     QUEUE_WAIT, TTFA, GAP, DURATION, REAL_TIME, STEP, BATCH_SIZE,
 )

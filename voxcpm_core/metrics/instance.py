@@ -121,6 +121,7 @@ class InstanceMetrics:
         record(catalog.MAX_RUNNING, stats.max_running)
         record(catalog.MAX_WAITING, self._engine.config.max_waiting)
         record(catalog.PAGES_USED, stats.pages_used)
+        record(catalog.PAGES_KEPT, stats.pages_kept)
         record(catalog.PAGES, stats.pages_total)
         record(catalog.VOICE_BYTES, stats.voice_cache_bytes)
         record(catalog.UPDATED, time.time() // ALIVE_S * ALIVE_S)

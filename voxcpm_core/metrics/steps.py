@@ -8,6 +8,8 @@ from voxcpm_core.types import EngineStats
 
 COUNTERS = {
     catalog.PREFILLS: "num_prefills",
+    catalog.PREFILL_POSITIONS: "num_prefill_positions",
+    catalog.SHARED_POSITIONS: "num_shared_positions",
     catalog.ENCODINGS: "num_encodings",
     catalog.VOICE_HITS: "num_voice_hits",
     catalog.VOICE_MISSES: "num_voice_misses",

@@ -30,6 +30,10 @@ class KvCache:
         num_layers = config.base_lm.num_layers + config.residual_lm.num_layers
         return num_layers * 2 * page_size * config.base_lm.kv_size * dtype.itemsize
 
+    def copy_page(self, source: int, target: int) -> None:
+        """Of all layers, after what was launched before and before what follows."""
+        self.pages[:, :, target].copy_(self.pages[:, :, source])
+
     def base(self, context: PagedContext) -> PagedCacheAttention:
         return PagedCacheAttention(self.pages[: self._first_residual_layer], context)
 

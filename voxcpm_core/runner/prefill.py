@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from voxcpm_core.lora.slots import LoadedLora
+from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
-from voxcpm_core.runner.conditions import ConditionEncoder
+from voxcpm_core.runner.conditions import ConditionEncoder, Sound
 from voxcpm_core.runner.prefill_step import PrefillRunner, Prefix
 from voxcpm_core.runner.upload import upload
 from voxcpm_core.scheduler import Stream
-from voxcpm_core.text.layout import prefill_layout
-from voxcpm_core.types import PAD_SIDES
+from voxcpm_core.text.layout import num_reference_patches, prefill_layout
+from voxcpm_core.types import PAD_SIDES, Condition
 from voxcpm_core.vae import StreamDecoder
 
 Failures = list[tuple[Stream, Exception]]
@@ -26,18 +27,22 @@ class Prefiller:
 
     def __init__(
         self, model: VoxCPMModel, conditions: ConditionEncoder, decoder: StreamDecoder, buffers: SlotBuffers,
-        runner: PrefillRunner,
+        cache: KvCache, runner: PrefillRunner,
     ) -> None:
         self._model = model
         self._conditions = conditions
         self._decoder = decoder
         self._buffers = buffers
+        self._cache = cache
         self._runner = runner
 
-    def __call__(self, streams: Iterable[Stream]) -> Failures:
+    def __call__(self, streams: Sequence[Stream]) -> Failures:
         """Those whose prefill raised, and what. Any fault inside a prefill is that of its own batch."""
         failures: Failures = []
         prefixes: list[Prefix] = []
+        for stream in streams:  # all before any prefix writes, since a source may have become another's page
+            if stream.tail_source is not None:
+                self._cache.copy_page(stream.tail_source, stream.pages[stream.num_known // self._cache.page_size])
         for stream in streams:
             try:
                 prefixes.append(self._prefix(stream))
@@ -57,16 +62,23 @@ class Prefiller:
         request, model = stream.request, self._model
         if model.lora is not None and isinstance(stream.lora, LoadedLora):
             model.lora.put(stream.lora_slot, stream.lora)
-        given = {"reference": request.reference, "prompt": request.prompt}
-        sounds = {
-            role: self._conditions.sound(condition, PAD_SIDES[role])
-            for role, condition in given.items() if condition is not None
-        }  # fmt: skip
+        prompt = self._sounds(request.prompt, "prompt")
+        num_prompt_patches = sum(len(sound.patches) for sound in prompt)
+        is_short = 0 < num_prompt_patches < model.config.context_patches  # and is filled up with the reference
+        reference = self._sounds(request.reference, "reference") if is_short or not stream.num_known else []
+        num_reference = num_reference_patches(request.num_voice_positions)
+        layout = prefill_layout(request.token_ids, num_prompt_patches, num_reference)
+        unknown = [*reference, *prompt]
+        if stream.num_known:
+            layout, unknown = layout.after(stream.num_known), prompt
+            self._conditions.num_hits += 1
         with model.adapted_by(stream.lora_slot):
-            embedded = self._conditions.embedded([*sounds.values()], stream.lora_digest, self._runner.embed)
-        num_patches = {role: len(sounds[role].patches) if role in sounds else 0 for role in given}
-        layout = prefill_layout(request.token_ids, num_patches["prompt"], num_patches["reference"])
-        return Prefix(stream, layout, [sound.patches for sound in sounds.values()], embedded)
+            embedded = self._conditions.embedded(unknown, stream.lora_digest, self._runner.embed)
+        return Prefix(stream, layout, [sound.patches for sound in (*reference, *prompt)], embedded)
+
+    def _sounds(self, condition: Condition | None, role: str) -> list[Sound]:
+        """One, or none where there is no such audio."""
+        return [] if condition is None else [self._conditions.sound(condition, PAD_SIDES[role])]
 
     def _continue_prompt(self, prefix: Prefix) -> None:
         """The prompt's last patch conditions the first of the speech, and its last ones warm the decoder.

@@ -83,7 +83,8 @@ class PrefillGraphs:
     def _graph(self, shape: PrefillShape) -> Replay[None]:
         if shape not in self._graphs:
             rows, audio = self._set([], shape), self._audio_of(shape)
-            self._graphs[shape] = Replay(lambda: self._step(self._layout.cut(rows), audio), self._pool)
+            most_context = self._step.max_positions  # whatever is known of a prefix, the graph is the same
+            self._graphs[shape] = Replay(lambda: self._step(self._layout.cut(rows), audio, most_context), self._pool)
         return self._graphs[shape]
 
     def _set(self, newcomers: Sequence[tuple[Stream, Ids]], shape: PrefillShape) -> Tensor:

@@ -24,9 +24,9 @@ class Prefix(NamedTuple):
     """A newcomer whose audio is encoded."""
 
     stream: Stream
-    layout: PrefillLayout
-    patches: list[Tensor]  # [n, P, C] in model dtype, of the reference, then of the prompt, as far as there are any
-    embedded: list[Tensor]  # [n, hidden], the local encoder's embeddings of the same
+    layout: PrefillLayout  # of the positions that are not known
+    patches: list[Tensor]  # [n, P, C] in model dtype: those that the speech continues, the last of them last
+    embedded: list[Tensor]  # [n, hidden], the local encoder's embeddings of each audio in the layout
 
     @property
     def ids(self) -> Ids:
@@ -46,27 +46,31 @@ class Prefix(NamedTuple):
 class PrefillStep:
     """Writes newcomers' rows and runs their prefixes; what conditions their first patches stays in their slots."""
 
-    def __init__(self, model: VoxCPMModel, buffers: SlotBuffers, cache: KvCache) -> None:
+    def __init__(self, model: VoxCPMModel, buffers: SlotBuffers, cache: KvCache, max_positions: int) -> None:
+        """`max_positions`: of one request."""
         self.model = model
+        self.max_positions = max_positions
         self._buffers = buffers
         self._page_size = cache.page_size
         self._cache = cache
 
-    def __call__(self, newcomers: Newcomers, audio: Tensor) -> None:
-        """audio: [N, T, hidden], zero where there is none.
+    def __call__(self, newcomers: Newcomers, audio: Tensor, max_context: int) -> None:
+        """audio: [N, T, hidden], zero where there is none; `max_context`: at least the longest prefix, filled up.
 
         Positions that fill a prefix up write keys that the stream's own patches replace before anybody reads them, or
-        to nobody's page.
+        to nobody's page. Behind the last position that a request may have, which no prefix reaches, they stay on it.
         """
-        num_rows, num_positions = newcomers.token_ids.shape
+        num_positions = newcomers.token_ids.shape[1]
+        max_context = min(max_context, self.max_positions)
         self._buffers.join(newcomers)
+        positions = newcomers.num_known.unsqueeze(1) + torch.arange(num_positions, device=audio.device)
         context = PagedContext(
-            page_table=newcomers.pages[:, : pages_for(num_positions, self._page_size)],
-            positions=torch.arange(num_positions, device=audio.device).expand(num_rows, -1),
-            max_context=num_positions,
+            page_table=newcomers.pages[:, : pages_for(max_context, self._page_size)],
+            positions=positions.clamp(max=self.max_positions - 1),
+            max_context=max_context,
             page_size=self._page_size,
         )
-        last = newcomers.num_prefill - 1
+        last = newcomers.num_prefill - newcomers.num_known - 1
         with self.model.adapted(newcomers.lora_slots):
             output = self.model.prefill(newcomers.token_ids, audio, last, self._cache, context)
         self._buffers.store_hidden(newcomers.slots, output.lm_hidden, output.res_hidden)
@@ -105,4 +109,5 @@ class EagerPrefill:
         audio = torch.zeros(*shape, model.config.base_lm.hidden_size, device=model.device, dtype=model.dtype)
         for row, prefix in zip(audio, prefixes, strict=False):
             prefix.place(row)
-        self._step(newcomers, audio)
+        num_known = max((prefix.stream.num_known for prefix in prefixes), default=0)
+        self._step(newcomers, audio, num_known + shape.positions)

@@ -71,7 +71,7 @@ class Runner:
         layout = sizes.row_layout
         buffers = SlotBuffers(model.config, layout, decoder.state_size, model.device, model.dtype)
         self.decode_step = DecodeStep(model, decoder, buffers, cache, noise or CounterNoise(kernels.normal))
-        self.prefill_step = PrefillStep(model, buffers, cache)
+        self.prefill_step = PrefillStep(model, buffers, cache, sizes.max_positions)
         self.graphs: GraphSet | None = None
         stepper: Stepper = EagerStepper(self.decode_step)
         prefill: PrefillRunner = EagerPrefill(self.prefill_step, layout)
@@ -79,7 +79,7 @@ class Runner:
             self.graphs = make_graphs(self.decode_step, self.prefill_step, sizes)
             stepper, prefill = self.graphs.stepper, self.graphs.prefill
         self._stepper = stepper
-        self._prefill = Prefiller(model, self.conditions, decoder, buffers, prefill)
+        self._prefill = Prefiller(model, self.conditions, decoder, buffers, cache, prefill)
         self._copier = HostCopier(model.device, arena)
 
     @torch.inference_mode()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from voxcpm_core.lora.pool import Digested, LoraPool
 from voxcpm_core.scheduler.pools import PagePool, SlotPool, pages_for
+from voxcpm_core.scheduler.prefixes import PrefixCache
 from voxcpm_core.scheduler.stream import Row, StepPlan, Stream
 from voxcpm_core.types import EngineRequest, FinishReason
 
@@ -15,12 +16,14 @@ class Scheduler:
     """Decides the steps. The caller alternates `plan` and `observe`; one `plan` may run ahead."""
 
     def __init__(
-        self, slots: SlotPool, pages: PagePool, max_prefill_tokens: int, loras: LoraPool | None = None
+        self, slots: SlotPool, pages: PagePool, max_prefill_tokens: int, loras: LoraPool | None = None,
+        max_kept_pages: int = 0,
     ) -> None:
-        """`loras`: slots for adapters, where there are any."""
+        """`loras`: slots for adapters, where there are any; `max_kept_pages`: of references that come again."""
         self._loras = loras or LoraPool(0)
         self._slots = slots
         self._pages = pages
+        self._prefixes = PrefixCache(pages, max_kept_pages)
         self._max_prefill_tokens = max_prefill_tokens
         self._waiting: OrderedDict[int, Stream] = OrderedDict()
         self._running: dict[int, Stream] = {}  # by slot
@@ -39,7 +42,12 @@ class Scheduler:
 
     @property
     def pages_used(self) -> int:
-        return self._pages.num_pages - self._pages.num_free
+        return self._pages.num_used
+
+    @property
+    def pages_kept(self) -> int:
+        """That no stream uses; they are given up when one needs them."""
+        return self._pages.num_idle
 
     def add(self, stream_id: int, request: EngineRequest, lora: Digested | None = None) -> Stream:
         """Queue a request with the adapter that it names. It must fit the pool; validation has made sure of that."""
@@ -70,6 +78,18 @@ class Scheduler:
             stream.num_launched += 1
         return StepPlan(prefills, tuple(rows)) if rows else None
 
+    def prefilled(self, stream: Stream) -> None:
+        """Its prefix has been launched: what of it others may begin with, too, is kept for them."""
+        num_positions = stream.request.num_voice_positions
+        if self._prefixes.max_pages and num_positions:
+            assert stream.prefix_key is not None
+            pages = stream.pages[: pages_for(num_positions, self._pages.page_size)]
+            self._prefixes.keep(stream.prefix_key, pages)
+
+    def forget_prefixes(self) -> None:
+        """Let no newcomer have what earlier streams filled."""
+        self._prefixes.clear()
+
     def observe(self, rows: Sequence[Row], stops: Sequence[bool]) -> list[FinishReason | None]:
         """Take in a collected step: `stops[i]` says that row i's next patch is to be its last.
 
@@ -85,10 +105,9 @@ class Scheduler:
         return reasons
 
     def check_integrity(self) -> None:
-        """Every slot and page is either free or owned by exactly one running stream."""
-        owned = [page for stream in self._running.values() for page in stream.pages]
-        assert len(set(owned)) == len(owned), "a page has two owners"
-        assert len(owned) + self._pages.num_free == self._pages.num_pages, "pages do not balance"
+        """Every slot is free or a running stream's, every page free, kept, or of as many streams as it counts."""
+        self._pages.check_integrity([page for stream in self._running.values() for page in stream.pages])
+        self._prefixes.check_integrity()
         assert len(self._running) + self._slots.num_free == self._slots.num_slots, "slots do not balance"
         self._loras.check_integrity([stream.lora_slot for stream in self._running.values()])
 
@@ -97,23 +116,52 @@ class Scheduler:
         num_tokens = 0
         while self._waiting and self._slots.num_free:
             stream = next(iter(self._waiting.values()))
-            num_tokens += stream.request.num_prefill
+            known = self._known_pages(stream)
+            num_tokens += stream.request.num_prefill - (stream.request.num_voice_positions if known else 0)
             if admitted and num_tokens > self._max_prefill_tokens:
                 break
-            pages = self._pages.acquire(stream.request.num_positions)
-            if pages is None:
+            if not self._reserve(stream, known):
                 break
-            if stream.lora is not None:
-                lora_slot = self._loras.acquire(stream.lora)
-                if lora_slot is None:  # nobody overtakes, so the pins of those who run go
-                    self._pages.release(pages)
-                    break
-                stream.lora_slot = lora_slot
             del self._waiting[stream.stream_id]
-            stream.slot, stream.pages = self._slots.acquire(), pages
+            stream.slot = self._slots.acquire()
             self._running[stream.slot] = stream
             admitted.append(stream)
         return tuple(admitted)
+
+    def _known_pages(self, stream: Stream) -> tuple[int, ...]:
+        """Those that hold its reference already."""
+        if not (self._prefixes.max_pages and stream.request.num_voice_positions):
+            return ()
+        assert stream.prefix_key is not None
+        return self._prefixes.find(stream.prefix_key)
+
+    def _reserve(self, stream: Stream, known: tuple[int, ...]) -> bool:
+        """Take all that a stream will need, or nothing when there is not enough: nobody overtakes it then.
+
+        Full pages are shared. One that is filled in part will be written to, so the stream gets a copy of its own; the
+        copies of a step are made before anything else of it, in the order of admission, so it does not matter if the
+        source is given up here.
+        """
+        request, page_size = stream.request, self._pages.page_size
+        num_full = request.num_voice_positions // page_size if known else 0
+        shared = known[:num_full]
+        self._pages.share(shared)
+        num_pages = pages_for(request.num_positions, page_size) - len(shared)
+        self._prefixes.make_room(num_pages)
+        own = self._pages.acquire(num_pages)
+        if own is None:
+            self._pages.release(shared)
+            return False
+        if stream.lora is not None:
+            lora_slot = self._loras.acquire(stream.lora)
+            if lora_slot is None:
+                self._pages.release((*shared, *own))
+                return False
+            stream.lora_slot = lora_slot
+        stream.pages = (*shared, *own)
+        stream.num_known = request.num_voice_positions if known else 0
+        stream.tail_source = known[num_full] if len(known) > num_full else None
+        return True
 
     def _retire(self) -> None:
         for stream in self.running:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from voxcpm_core.lora.pool import NO_SLOT, Digested
+from voxcpm_core.scheduler.prefixes import PrefixKey
 from voxcpm_core.types import EngineRequest, FinishReason
 
 
@@ -16,6 +17,8 @@ class Stream:
     request: EngineRequest
     slot: int = -1
     pages: tuple[int, ...] = ()
+    num_known: int = 0  # positions, from the first, whose keys and values its pages hold without a prefill
+    tail_source: int | None = None  # page to copy into its own that holds the last of them: it is filled in part
     lora: Digested | None = None  # the adapter that its request names, loaded
     lora_slot: int = NO_SLOT
     num_launched: int = 0  # patches launched so far; the next one has this index
@@ -30,6 +33,12 @@ class Stream:
     def lora_digest(self) -> str:
         """Of its adapter; "" without one."""
         return "" if self.lora is None else self.lora.digest
+
+    @property
+    def prefix_key(self) -> PrefixKey | None:
+        """Equal for streams whose prefills begin alike; None for one that begins with its own text."""
+        reference = self.request.reference
+        return None if reference is None else (reference.digest, self.lora_digest)
 
     @property
     def fully_launched(self) -> bool:

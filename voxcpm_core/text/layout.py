@@ -27,11 +27,26 @@ class PrefillLayout:
     reference: range  # positions of the reference patches
     prompt: range  # positions of the prompt patches
 
+    def after(self, num_known: int) -> PrefillLayout:
+        """What is left behind a reference, whose patches and markers are the first so many positions."""
+        assert num_known >= self.reference.stop
+        prompt = range(self.prompt.start - num_known, self.prompt.stop - num_known)
+        return PrefillLayout(self.ids[num_known:], range(0), prompt)
+
 
 def num_prefill_positions(num_tokens: int, num_prompt_patches: int, num_reference_patches: int) -> int:
     """Length of the layout; `num_tokens` counts the audio-start marker."""
-    markers = 2 if num_reference_patches else 0
-    return num_tokens + num_prompt_patches + num_reference_patches + markers
+    return num_voice_positions(num_reference_patches) + num_tokens + num_prompt_patches
+
+
+def num_voice_positions(num_reference_patches: int) -> int:
+    """Of a reference with its markers. They stand first, so what they become does not depend on text and prompt."""
+    return num_reference_patches + 2 if num_reference_patches else 0
+
+
+def num_reference_patches(num_voice_positions: int) -> int:
+    """Without the markers."""
+    return max(0, num_voice_positions - 2)
 
 
 def prefill_layout(token_ids: Sequence[int], num_prompt_patches: int, num_reference_patches: int) -> PrefillLayout:

@@ -91,7 +91,7 @@ class WorkerHandle:
         pid = self._supervisor.worker_pid
         stats = EngineStats(*self._worker_stats)
         if pid == 0:
-            stats = stats._replace(running=0, waiting=0, pages_used=0, voice_cache_bytes=0)
+            stats = stats._replace(running=0, waiting=0, pages_used=0, pages_kept=0, voice_cache_bytes=0)
         return stats._replace(num_restarts=self._supervisor.num_restarts, worker_pid=pid)
 
     def watch_turns(self, watch: Callable[[EngineStats, EngineStats], None]) -> None:
