@@ -15,6 +15,7 @@ import tritonclient.http as httpclient
 
 from tests.server.clips import BAD_CLIPS, clip
 from tests.server.instance import Instance
+from tests.server.scraped import Scrape, wait_for_scrape
 from tests.server.streams import LONG
 from tests.server.wire import call, infer_values
 from tests.server_process import ADMIN_TOKEN
@@ -49,6 +50,52 @@ def test_a_voice_gives_the_samples_that_its_files_give(client: Client, voice: st
     assert by_voice.audio == client.synthesize("Hello there.", **files, **SAID).audio
     assert by_voice.audio != client.synthesize("Hello there.", **SAID).audio
     assert voice in [each.name for each in client.voices()]
+
+
+COUNTERS = ("encodings", "voice_hits", "voice_misses", "shared_positions", "prefill_positions")
+METRICS = ("audio_encodings", "voice_cache_hits", "voice_cache_misses", "shared_positions", "prefill_positions")
+
+
+def test_a_second_use_encodes_nothing_and_prefills_its_own_text_alone(client: Client, triton_server: TritonServer):
+    def status() -> dict[str, int]:
+        with Instance(triton_server) as instance:
+            return instance.status()
+
+    def counts(**conditions: object) -> tuple[int, ...]:
+        """How the counters grow with a request."""
+        before = status()
+        client.synthesize("Something else this time.", **conditions, **SAID)
+        after = status()
+        return tuple(after[f"num_{name}"] - before[f"num_{name}"] for name in COUNTERS)
+
+    def in_metrics(scrape: Scrape) -> list[float]:
+        return [scrape.value(f"voxcpm_{name}_total") for name in METRICS]
+
+    finished = Scrape(triton_server).value("voxcpm_requests_finished_total")
+    counts()
+    wait_for_scrape(triton_server, lambda now: now.value("voxcpm_requests_finished_total") > finished)
+    metrics_before, before = in_metrics(Scrape(triton_server)), status()
+    *nothing, num_own = counts()
+    assert nothing == [0, 0, 0, 0]
+    client.add_voice("again", reference_audio=CLIP)
+    client.add_voice("again, under another name", reference_audio=CLIP)
+    *first, num_first = counts(voice="again")
+    assert first == [0, 0, 1, 0], "it was encoded when it was registered"
+    assert counts(voice="again") == (0, 1, 0, num_first - num_own, num_own)
+    assert counts(voice="again, under another name") == (0, 1, 0, num_first - num_own, num_own)
+    new = clip(seconds=0.5)
+    files = {"reference_audio": new, "prompt_audio": new, "prompt_text": "a tone"}
+    *first, _ = counts(**files)
+    assert first == [2, 0, 2, 0]
+    num_encodings, num_hits, num_misses, num_shared, _ = counts(**files)
+    assert (num_encodings, num_hits, num_misses) == (0, 2, 0)
+    assert num_shared > 0
+    for name in ("again", "again, under another name"):
+        client.remove_voice(name)
+    after = status()
+    grown = [after[f"num_{name}"] - before[f"num_{name}"] for name in COUNTERS]
+    expected = [value + growth for value, growth in zip(metrics_before, grown, strict=True)]
+    wait_for_scrape(triton_server, lambda now: in_metrics(now) == expected)
 
 
 @pytest.mark.parametrize("role", ["prompt", "reference"])
