@@ -19,7 +19,7 @@ def test_first_and_second_uses_and_joins_are_measured(
     make_checkpoint(tmp_path / "2", size="tiny", generation="2", dtype="float32")
     engine = start_engine(EngineConfig(model=str(tmp_path / "2"), max_running=3, max_model_len=300), "cpu")
     try:
-        results = voices.measure(engine, num_running=2, num_repeats=1, seconds=0.1, long_seconds=0.2)
+        results = voices.measure(engine, num_running=1, num_repeats=1, seconds=0.1, long_seconds=0.2)
     finally:
         engine.close()
     assert list(results["idle"]) == ["no voice", "both", "both, latents"]
