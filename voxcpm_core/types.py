@@ -112,9 +112,15 @@ class EngineRequest:
         """KV positions reserved for the whole request."""
         return self.num_prefill + self.max_patches
 
+    @property
+    def conditions(self) -> dict[PadSide, Condition]:
+        """Its audio, by the side that is filled up."""
+        given = {"reference": self.reference, "prompt": self.prompt}
+        return {PAD_SIDES[role]: each for role, each in given.items() if each is not None}
+
     def digest_audio(self) -> list[str]:
         """The digests of its reference and prompt, which are computed once: call it where nobody waits."""
-        return [each.digest for each in (self.reference, self.prompt) if each is not None]
+        return [each.digest for each in self.conditions.values()]
 
 
 @dataclass(frozen=True)

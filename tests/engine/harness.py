@@ -23,6 +23,7 @@ from voxcpm_core.types import (
     Failed,
     FinishReason,
     FloatArray,
+    PadSide,
     Patch,
     SpeechRequest,
     StreamEvent,
@@ -117,6 +118,12 @@ class Harness:
         """One engine step, and its events to their streams."""
         self.core.step()
         self._fanout.deliver(self.core.take_events())
+
+    def encode(self, waveform: FloatArray, pad: PadSide) -> FloatArray:
+        """Latents of one waveform, when all else is done, too."""
+        encoding = self.core.encode(waveform, pad)
+        self.drain()
+        return encoding.result()
 
     def cancel(self, stream_id: int) -> None:
         self.core.cancel(stream_id)

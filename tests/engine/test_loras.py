@@ -163,6 +163,7 @@ def test_a_batch_without_adapters_knows_nothing_of_them(tiny_checkpoints, root, 
     lora, received = harness.core.runner.model.lora, harness.add(short(crowd(2)[1], None))
     with monkeypatch.context() as patch:
         patch.setattr(lora, "rows", lambda rows: 1 / 0)
+        harness.step()  # encodes its audio
         harness.step()
     assert len(received.patches) == 1
     other = harness.add(short(crowd(1)[0], add_adapter(root, harness.model, "x")))

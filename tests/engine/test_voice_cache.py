@@ -66,7 +66,7 @@ def test_it_is_found_by_content_and_side_alone(tiny_checkpoints):
     changed[-1] += 1e-3
     harness.run(said(reference=Condition(waveform=changed)))
     assert num_encodings(harness) == 3, "one sample is another"
-    latents = harness.core.encode(clip.waveform, "right")
+    latents = harness.encode(clip.waveform, "right")
     by_latents = [harness.run(said(reference=Condition(latents=latents))) for _ in range(2)]
     assert num_encodings(harness) == 4, "that of the call before"
     assert harness.core.stats().num_voice_hits == 2

@@ -13,6 +13,7 @@ from tests.oracle.fixtures import GENERATIONS
 from tests.oracle.model import OfficialModel
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
+from voxcpm_core.vae.encoder import at_once
 
 
 @pytest.fixture(params=GENERATIONS)
@@ -42,10 +43,10 @@ def test_conditions_equal_official(official: OfficialModel, config: ModelConfig)
     encoder = VaeEncoder.from_tensors(config.vae, official.model.audio_vae.state_dict())
     samples = 5 * config.encoder_samples_per_patch + 7
     waveform = (0.2 * np.random.default_rng(8).standard_normal(samples)).astype(np.float32)
-    prompt = encoder.encode_patches(torch.from_numpy(waveform), config.patch_size, "left")
+    prompt = at_once(encoder.encode_patches(torch.from_numpy(waveform), config.patch_size, "left"))
     assert prompt.shape == (6, config.patch_size, config.feat_dim)
     torch.testing.assert_close(prompt, official.prompt_latents(waveform), atol=1e-5, rtol=0)
     if config.supports_reference:
-        reference = encoder.encode_patches(torch.from_numpy(waveform), config.patch_size, "right")
+        reference = at_once(encoder.encode_patches(torch.from_numpy(waveform), config.patch_size, "right"))
         torch.testing.assert_close(reference, official.reference_latents(waveform), atol=1e-5, rtol=0)
         assert not torch.allclose(reference, prompt, atol=1e-3)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_core.vae import VaeEncoder
-from voxcpm_core.vae.encoder import CHUNK_FRAMES
+from voxcpm_core.vae.encoder import CHUNK_FRAMES, at_once
 
 
 def random_waveform(batch: int, samples: int) -> Tensor:
@@ -32,7 +32,7 @@ def test_encode_equals_official(encoder: VaeEncoder, oracle: Any, frames: int, e
 def test_patches_are_padded_on_the_given_side(encoder: VaeEncoder, pad: Any, missing_side: tuple[int, int]) -> None:
     samples = 3 * 4 * encoder.config.hop_length
     waveform = random_waveform(1, samples - 7)[0]
-    patches = encoder.encode_patches(waveform, 4, pad)
+    patches = at_once(encoder.encode_patches(waveform, 4, pad))
     frames = encoder.encode(F.pad(waveform, missing_side).unsqueeze(0))[0]  # [C, 12]
     assert patches.shape == (3, 4, 8)
     assert patches.is_contiguous()
@@ -41,5 +41,11 @@ def test_patches_are_padded_on_the_given_side(encoder: VaeEncoder, pad: Any, mis
 
 def test_whole_patches_are_not_padded(encoder: VaeEncoder) -> None:
     waveform = random_waveform(1, 2 * encoder.config.hop_length)[0]
-    assert torch.equal(encoder.encode_patches(waveform, 2, "left"), encoder.encode_patches(waveform, 2, "right"))
-    assert encoder.encode_patches(waveform, 2, "left").shape == (1, 2, 8)
+    left, right = (at_once(encoder.encode_patches(waveform, 2, pad)) for pad in ("left", "right"))
+    assert torch.equal(left, right)
+    assert left.shape == (1, 2, 8)
+
+
+def test_it_pauses_between_chunks(encoder: VaeEncoder) -> None:
+    waveform = random_waveform(1, (2 * CHUNK_FRAMES + 1) * encoder.config.hop_length)[0]
+    assert len(list(encoder.encode_patches(waveform, 1, "left"))) == 2

@@ -97,7 +97,7 @@ def test_many_threads_may_submit(worker):
 def test_encoding_is_that_of_this_process(worker, in_process):
     waveform = np.sin(np.arange(30_000, dtype=np.float32) / 9)
     latents = worker.encode(waveform, "left").result(GENEROUS_S)
-    assert latents == pytest.approx(in_process.core.encode(waveform, "left"), abs=1e-5)
+    assert latents == pytest.approx(in_process.encode(waveform, "left"), abs=1e-5)
 
 
 def test_adapters_are_those_of_this_process(worker):

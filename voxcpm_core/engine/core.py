@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 import numpy as np
+from torch import Tensor
 
+from voxcpm_core.engine.encodings import EncodingQueue, Job
 from voxcpm_core.engine.memory import MemoryPlan
 from voxcpm_core.engine.pace import Pace
 from voxcpm_core.errors import ErrorCode, RequestError, shown
@@ -19,6 +21,7 @@ from voxcpm_core.lora.slots import LoadedLora
 from voxcpm_core.runner import InFlight, Runner, StepResult
 from voxcpm_core.scheduler import Row, Scheduler, Stream
 from voxcpm_core.types import (
+    PAD_SIDES,
     Admitted,
     EngineEvent,
     EngineRequest,
@@ -49,6 +52,7 @@ class EngineCore:
         self.memory = memory
         self.loras = loras
         self._awaited: dict[int, tuple[EngineRequest, Future[LoadedLora]]] = {}  # streams whose adapters are read
+        self._encodings = EncodingQueue(runner)
         self._max_running = max_running
         self._max_in_flight = 1 if run_ahead else 0
         self._in_flight: deque[InFlight] = deque()
@@ -65,12 +69,12 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._streams or self._in_flight)
+        return bool(self._streams or self._in_flight or self._encodings.keys)
 
     def add(self, stream_id: int, request: EngineRequest) -> Future[LoadedLora] | None:
         """Queue a request. If that has to wait for a future, call `enter` when it is done; others pass meanwhile."""
         if request.lora is None:
-            self._streams[stream_id] = self._scheduler.add(stream_id, request)
+            self._enter(stream_id, request, None)
             return None
         if self.loras is None:
             error = RequestError(ErrorCode.UNKNOWN_LORA, f"there is no adapter {shown(request.lora.name)}")
@@ -84,13 +88,13 @@ class EngineCore:
         return None
 
     def enter(self, stream_id: int) -> None:
-        """Queue a request whose adapter has been read, unless it was cancelled meanwhile."""
+        """Go on with a request whose adapter has been read, unless it was cancelled meanwhile."""
         request, loading = self._awaited.pop(stream_id, (None, None))
         if request is None or loading is None:
             return
         error = loading.exception()
         if error is None:
-            self._streams[stream_id] = self._scheduler.add(stream_id, request, loading.result())
+            self._enter(stream_id, request, loading.result())
         else:
             assert isinstance(error, RequestError)
             self._events.append((stream_id, Failed(error)))
@@ -102,15 +106,24 @@ class EngineCore:
             self._fail(self._streams[stream_id], error)
         elif self._awaited.pop(stream_id, None) is not None:
             self._events.append((stream_id, Failed(error)))
+        else:
+            self._encodings.fail(stream_id, error)
 
     def take_events(self) -> list[EngineEvent]:
         """What has happened since the last call, in order."""
         events, self._events = self._events, []
         return events
 
-    def encode(self, waveform: FloatArray, pad: PadSide) -> FloatArray:
-        """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate."""
-        return self.runner.encode(waveform, pad)
+    def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
+        """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate, after some steps."""
+        future: Future[FloatArray] = Future()
+        self._encodings.add(future, Job(
+            subject="an encoding",
+            unknown=lambda: {pad: waveform},
+            done=lambda encoded: future.set_result(self.runner.host_latents(encoded[pad])),
+            fail=future.set_exception,
+        ))  # fmt: skip
+        return future
 
     @property
     def keeps_voices(self) -> bool:
@@ -126,6 +139,8 @@ class EngineCore:
         """End every stream with the same error."""
         self._events += [(stream_id, Failed(error)) for stream_id in self._awaited]
         self._awaited.clear()
+        for key in self._encodings.keys:
+            self._encodings.fail(key, error)
         for stream in list(self._streams.values()):
             self._fail(stream, error)
 
@@ -154,6 +169,7 @@ class EngineCore:
                 keep = self._max_in_flight
             except Exception as error:
                 self._fail_step(plan.rows, error)
+        self._encodings.advance()  # behind the step, which is not to wait for it
         while len(self._in_flight) > keep:
             self._collect(self._in_flight.popleft())
 
@@ -165,7 +181,7 @@ class EngineCore:
     def stats(self) -> EngineStats:
         return EngineStats(
             running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting) + len(self._awaited),
+            waiting=len(self._scheduler.waiting) + len(self._awaited) + self._encodings.num_streams,
             max_running=self._max_running,
             pages_used=self._scheduler.pages_used,
             pages_total=self._scheduler.pages_total,
@@ -183,6 +199,34 @@ class EngineCore:
             collected_ns=self.runner.collected_ns,
             busy_ns=self._busy_ns,
         )
+
+    def _enter(self, stream_id: int, request: EngineRequest, lora: LoadedLora | None) -> None:
+        """Queue a request, once its audio is encoded: those that need none pass meanwhile."""
+
+        def begin(encoded: Mapping[PadSide, Tensor]) -> None:
+            for pad, patches in encoded.items():
+                self.runner.conditions.remember(given[pad], pad, patches)
+            stream = self._streams[stream_id] = self._scheduler.add(stream_id, request, lora)
+            stream.encoded = encoded
+
+        given = request.conditions
+        if not self._unknown(request, lora):
+            begin({})
+            return
+        self._encodings.add(stream_id, Job(
+            subject=f"request {request.request_id!r}",
+            unknown=lambda: self._unknown(request, lora),
+            done=begin,
+            fail=lambda error: self._events.append((stream_id, Failed(error))),
+        ))  # fmt: skip
+
+    def _unknown(self, request: EngineRequest, lora: LoadedLora | None) -> dict[PadSide, FloatArray]:
+        """What of its audio must be encoded before it can run."""
+        known = PAD_SIDES["reference"] if self._scheduler.knows_reference(request, lora) else None
+        return {
+            pad: given.waveform for pad, given in request.conditions.items()
+            if given.waveform is not None and pad != known and not self.runner.conditions.knows(given, pad)
+        }  # fmt: skip
 
     def _launched(self, step: InFlight) -> None:
         self._num_steps += 1

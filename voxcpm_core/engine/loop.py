@@ -47,17 +47,14 @@ class EngineLoop:
         self._put(lambda: self.core.cancel(stream_id))
 
     def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
-        """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; made between two steps."""
+        """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; made between steps."""
         future: Future[FloatArray] = Future()
 
         def run() -> None:
             if self._closed:
                 future.set_exception(shutting_down())
                 return
-            try:
-                future.set_result(self.core.encode(waveform, pad))
-            except Exception as error:  # whatever it is, it is that of one waveform
-                future.set_exception(internal_error(error, "an encoding", log.error))
+            self.core.encode(waveform, pad).add_done_callback(lambda encoded: _pass_on(encoded, future))
 
         if not self._put(run):
             future.set_exception(shutting_down())
@@ -125,3 +122,11 @@ class EngineLoop:
                 return False
             command()
             wait_s = self.core.slack_s()
+
+
+def _pass_on(ended: Future[FloatArray], future: Future[FloatArray]) -> None:
+    error = ended.exception()
+    if error is None:
+        future.set_result(ended.result())
+    else:
+        future.set_exception(error)

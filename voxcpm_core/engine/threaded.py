@@ -59,7 +59,7 @@ class ThreadedEngine:
         self._loop.cancel(stream_id)
 
     def encode(self, waveform: FloatArray, pad: PadSide) -> Future[FloatArray]:
-        """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; made between two steps."""
+        """Latents [frames, feat_dim] of mono audio [samples] at the encoder's rate; made between steps."""
         return self._loop.encode(waveform, pad)
 
     def check_lora(self, path: str) -> Future[LoraFacts]:

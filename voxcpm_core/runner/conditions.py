@@ -17,6 +17,10 @@ from voxcpm_core.runner.tensor_cache import TensorCache
 from voxcpm_core.runner.upload import upload
 from voxcpm_core.types import Condition, FloatArray, PadSide
 from voxcpm_core.vae import VaeEncoder
+from voxcpm_core.vae.encoder import InChunks as Encoding
+from voxcpm_core.vae.encoder import at_once
+
+__all__ = ["ConditionEncoder", "Encoding", "Sound"]
 
 Embed = Callable[[Tensor], Tensor]  # the local encoder: [n, P, C] -> [n, hidden]
 
@@ -52,21 +56,30 @@ class ConditionEncoder:
     def num_bytes(self) -> int:
         return self._cache.num_bytes
 
-    def encode(self, waveform: FloatArray, pad: PadSide) -> Tensor:
-        """Run the VAE encoder over mono audio [samples]. # float32 [N, P, C]"""
+    def begin(self, waveform: FloatArray, pad: PadSide) -> Encoding:
+        """Start to encode mono audio [samples]; silence fills it up on one side. Result: float32 [N, P, C]."""
         self.num_encodings += 1
         return self._encoder.encode_patches(upload(waveform, self._device), self._config.patch_size, pad)
 
-    def sound(self, condition: Condition, pad: PadSide) -> Sound:
-        """The latents of a condition; a waveform is padded on the side that its role asks for."""
+    def knows(self, condition: Condition, pad: PadSide) -> bool:
+        """Whether its latents are there."""
+        return condition.latents is not None or (self.max_bytes > 0 and (condition.digest, pad) in self._cache)
+
+    def sound(self, condition: Condition, pad: PadSide, encoded: Tensor | None = None) -> Sound:
+        """The latents of a condition, which may have been encoded before for this request. # encoded: [N, P, C]"""
         if not self.max_bytes:
-            return Sound(None, self._patches(condition, pad))
+            return Sound(None, self._patches(condition, pad, encoded))
         key = condition.digest, pad
         patches = self._cache.get(key)
         if patches is None:
-            patches = self._patches(condition, pad)
+            patches = self._patches(condition, pad, encoded)
             self._cache.put(key, patches)
         return Sound(key, patches)
+
+    @torch.inference_mode()
+    def remember(self, condition: Condition, pad: PadSide, encoded: Tensor) -> None:
+        """Let others who have the same audio know its latents already. encoded: [N, P, C]."""
+        self.sound(condition, pad, encoded)
 
     def embedded(self, sounds: Sequence[Sound], lora_digest: str, embed: Embed) -> list[Tensor]:
         """Embeddings [n, hidden] of each; all that are not known at once. `lora_digest`: "" without an adapter."""
@@ -88,9 +101,11 @@ class ConditionEncoder:
         """Forget all."""
         self._cache.clear()
 
-    def _patches(self, condition: Condition, pad: PadSide) -> Tensor:
+    def _patches(self, condition: Condition, pad: PadSide, encoded: Tensor | None) -> Tensor:
+        if encoded is not None:
+            return encoded.to(self._dtype)
         if condition.latents is not None:
             patches = upload(condition.latents, self._device).unflatten(0, (-1, self._config.patch_size))
             return patches.to(self._dtype)
-        assert condition.waveform is not None
-        return self.encode(condition.waveform, pad).to(self._dtype)
+        assert condition.waveform is not None  # it was known when the request came, and has been thrown out since
+        return at_once(self.begin(condition.waveform, pad)).to(self._dtype)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from voxcpm_core.lora.slots import LoadedLora
 from voxcpm_core.model.kv_cache import KvCache
@@ -16,7 +17,7 @@ from voxcpm_core.runner.prefill_step import PrefillRunner, Prefix
 from voxcpm_core.runner.upload import upload
 from voxcpm_core.scheduler import Stream
 from voxcpm_core.text.layout import num_reference_patches, prefill_layout
-from voxcpm_core.types import PAD_SIDES, Condition
+from voxcpm_core.types import PAD_SIDES
 from voxcpm_core.vae import StreamDecoder
 
 Failures = list[tuple[Stream, Exception]]
@@ -62,10 +63,10 @@ class Prefiller:
         request, model = stream.request, self._model
         if model.lora is not None and isinstance(stream.lora, LoadedLora):
             model.lora.put(stream.lora_slot, stream.lora)
-        prompt = self._sounds(request.prompt, "prompt")
+        prompt = self._sounds(stream, "prompt")
         num_prompt_patches = sum(len(sound.patches) for sound in prompt)
         is_short = 0 < num_prompt_patches < model.config.context_patches  # and is filled up with the reference
-        reference = self._sounds(request.reference, "reference") if is_short or not stream.num_known else []
+        reference = self._sounds(stream, "reference") if is_short or not stream.num_known else []
         num_reference = num_reference_patches(request.num_voice_positions)
         layout = prefill_layout(request.token_ids, num_prompt_patches, num_reference)
         unknown = [*reference, *prompt]
@@ -76,9 +77,15 @@ class Prefiller:
             embedded = self._conditions.embedded(unknown, stream.lora_digest, self._runner.embed)
         return Prefix(stream, layout, [sound.patches for sound in (*reference, *prompt)], embedded)
 
-    def _sounds(self, condition: Condition | None, role: str) -> list[Sound]:
+    def _sounds(self, stream: Stream, role: str) -> list[Sound]:
         """One, or none where there is no such audio."""
-        return [] if condition is None else [self._conditions.sound(condition, PAD_SIDES[role])]
+        pad = PAD_SIDES[role]
+        condition = stream.request.conditions.get(pad)
+        if condition is None:
+            return []
+        encoded = stream.encoded.get(pad)
+        assert encoded is None or isinstance(encoded, Tensor)
+        return [self._conditions.sound(condition, pad, encoded)]
 
     def _continue_prompt(self, prefix: Prefix) -> None:
         """The prompt's last patch conditions the first of the speech, and its last ones warm the decoder.

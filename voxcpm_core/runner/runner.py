@@ -6,13 +6,14 @@ import time
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.kernel_set import KernelSet
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
-from voxcpm_core.runner.conditions import ConditionEncoder
+from voxcpm_core.runner.conditions import ConditionEncoder, Encoding
 from voxcpm_core.runner.decode import DecodeStep, EagerStepper, StepOutputs, Stepper
 from voxcpm_core.runner.graph_set import GraphSet, make_graphs
 from voxcpm_core.runner.noise import CounterNoise, NoiseSource
@@ -21,7 +22,7 @@ from voxcpm_core.runner.prefill_step import EagerPrefill, PrefillRunner, Prefill
 from voxcpm_core.runner.sizes import RunnerSizes
 from voxcpm_core.runner.transfer import HostArena, HostCopier, HostCopy
 from voxcpm_core.scheduler import Row, StepPlan, Stream
-from voxcpm_core.types import FloatArray, PadSide
+from voxcpm_core.types import FloatArray
 from voxcpm_core.vae import StreamDecoder, VaeEncoder
 
 
@@ -110,9 +111,19 @@ class Runner:
             self.require_device()
 
     @torch.inference_mode()
-    def encode(self, waveform: FloatArray, pad: PadSide) -> FloatArray:
-        """Latents [frames, feat_dim] of mono audio [samples], padded on one side to a whole patch."""
-        return self.conditions.encode(waveform, pad).flatten(0, 1).cpu().numpy()
+    def encode_chunk(self, encoding: Encoding) -> Tensor | None:
+        """Launch the next chunk of some audio; patches float32 [N, P, C] when it was the last."""
+        try:
+            next(encoding)
+        except StopIteration as ended:
+            patches: Tensor = ended.value
+            return patches
+        return None
+
+    @torch.inference_mode()
+    def host_latents(self, patches: Tensor) -> FloatArray:
+        """[N, P, C] as latents [frames, feat_dim], which waits for the device."""
+        return patches.flatten(0, 1).cpu().numpy()
 
     def require_device(self) -> None:
         """Raise what CUDA says when its context is lost: then no later step can succeed."""

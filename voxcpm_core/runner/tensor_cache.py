@@ -21,6 +21,9 @@ class TensorCache:
         self.num_bytes = 0
         self._tensors: OrderedDict[Hashable, Tensor] = OrderedDict()
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._tensors
+
     def get(self, key: Hashable) -> Tensor | None:
         tensor = self._tensors.get(key)
         if tensor is not None:

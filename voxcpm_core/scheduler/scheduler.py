@@ -86,6 +86,10 @@ class Scheduler:
             pages = stream.pages[: pages_for(num_positions, self._pages.page_size)]
             self._prefixes.keep(stream.prefix_key, pages)
 
+    def knows_reference(self, request: EngineRequest, lora: Digested | None) -> bool:
+        """Whether there are pages that such a request would begin with."""
+        return bool(self._known_pages(Stream(-1, request, lora=lora)))
+
     def forget_prefixes(self) -> None:
         """Let no newcomer have what earlier streams filled."""
         self._prefixes.clear()

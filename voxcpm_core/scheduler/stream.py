@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from voxcpm_core.lora.pool import NO_SLOT, Digested
 from voxcpm_core.scheduler.prefixes import PrefixKey
-from voxcpm_core.types import EngineRequest, FinishReason
+from voxcpm_core.types import EngineRequest, FinishReason, PadSide
 
 
 @dataclass(eq=False)
@@ -21,6 +22,7 @@ class Stream:
     tail_source: int | None = None  # page to copy into its own that holds the last of them: it is filled in part
     lora: Digested | None = None  # the adapter that its request names, loaded
     lora_slot: int = NO_SLOT
+    encoded: Mapping[PadSide, object] = field(default_factory=dict)  # of its audio, on the device, as the runner has it
     num_launched: int = 0  # patches launched so far; the next one has this index
     last_index: int = 0  # index of the last patch, as far as is known
     finish_reason: FinishReason = FinishReason.LENGTH  # valid once the last patch is collected

@@ -14,7 +14,7 @@ from voxcpm_core.types import PAD_SIDES, Condition, FloatArray, PadSide
 
 
 class Encoding:
-    """Thread-safe. One waveform after the other: between two steps of the engine at most one is encoded."""
+    """Thread-safe. One waveform after the other, so that files never stand in a row before the audio of requests."""
 
     def __init__(self, engine: EngineHandle, adapter: Adapter) -> None:
         self._engine = engine

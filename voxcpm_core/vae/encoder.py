@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,20 @@ from voxcpm_core.vae.tensors import VaeTensors
 
 FIRST_KERNEL = 7
 MEAN_KERNEL = 3
-# A minute of audio at once would need gigabytes for the first block alone.
-CHUNK_FRAMES = 128
+# A minute of audio at once would need gigabytes for the first block alone, and hold up whoever else uses the device.
+CHUNK_FRAMES = 64
+
+InChunks = Generator[None, None, Tensor]  # work that pauses between chunks, and returns its result
+
+
+def at_once(work: InChunks) -> Tensor:
+    """The result without a pause."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            result: Tensor = ended.value
+            return result
 
 
 class EncoderBlock(nn.Module):
@@ -65,21 +77,29 @@ class VaeEncoder(nn.Module):
 
         Returns [B, latent_dim, frames]. Long audio goes through in chunks, which changes memory, not values.
         """
-        padded = F.pad(waveform, (0, -waveform.shape[-1] % self.config.hop_length)).unsqueeze(1)  # [B, 1, samples]
-        state = self.layout.zeros(padded.shape[0], padded.device)
-        chunks = padded.split(CHUNK_FRAMES * self.config.hop_length, dim=-1)
-        return torch.cat([self._encode_chunk(chunk, state) for chunk in chunks], dim=-1)
+        return at_once(self._encode(waveform))
 
-    def encode_patches(self, waveform: Tensor, patch_size: int, pad: PadSide) -> Tensor:
-        """Encode one `waveform` [N >= 1] as whole patches [patches, patch_size, latent_dim].
+    def encode_patches(self, waveform: Tensor, patch_size: int, pad: PadSide) -> InChunks:
+        """Encode one `waveform` [N >= 1] as whole patches [patches, patch_size, latent_dim], with a pause after chunks.
 
         Silence fills the first patch (`pad="left"`, for a prompt, whose end the speech continues) or the last
         (`pad="right"`, for a reference).
         """
         missing = -waveform.shape[0] % (patch_size * self.config.hop_length)
         padded = F.pad(waveform, (missing, 0) if pad == "left" else (0, missing))
-        latents = self.encode(padded.unsqueeze(0))[0]  # [latent_dim, patches * patch_size]
+        latents = (yield from self._encode(padded.unsqueeze(0)))[0]  # [latent_dim, patches * patch_size]
         return latents.view(latents.shape[0], -1, patch_size).permute(1, 2, 0).contiguous()
+
+    def _encode(self, waveform: Tensor) -> InChunks:
+        padded = F.pad(waveform, (0, -waveform.shape[-1] % self.config.hop_length)).unsqueeze(1)  # [B, 1, samples]
+        state = self.layout.zeros(padded.shape[0], padded.device)
+        chunks = padded.split(CHUNK_FRAMES * self.config.hop_length, dim=-1)
+        encoded = []
+        for index, chunk in enumerate(chunks, start=1):
+            encoded.append(self._encode_chunk(chunk, state))
+            if index < len(chunks):
+                yield
+        return torch.cat(encoded, dim=-1)
 
     def _encode_chunk(self, chunk: Tensor, state: Tensor) -> Tensor:
         x = self.first(chunk, state)
