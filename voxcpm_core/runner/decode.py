@@ -19,6 +19,7 @@ from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.noise import NoiseSource
+from voxcpm_core.runner.threads import threads_for
 from voxcpm_core.runner.upload import upload
 from voxcpm_core.vae import StreamDecoder
 
@@ -131,7 +132,9 @@ class EagerStepper:
         self._device = step.model.device
 
     def solve(self, slots: Sequence[int], num_steps: int) -> None:
-        self._step.solve(self._upload(slots), num_steps)
+        num_values = len(slots) * self._step.model.config.dit.hidden_size
+        with threads_for(num_values, self._device):
+            self._step.solve(self._upload(slots), num_steps)
 
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
         dev_slots = self._upload(slots)
