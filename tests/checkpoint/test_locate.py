@@ -43,8 +43,9 @@ def test_an_existing_folder(tmp_path):
     assert locate(str(tmp_path)) == tmp_path
 
 
-def test_what_is_nothing(tmp_path):
+def test_what_is_nothing(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
     for model, message in [
         ("", "not set"),
         (str(tmp_path / "file"), "a file, not a folder"),
