@@ -25,6 +25,8 @@ def test_a_missing_folder_is_reported_before_the_start(
     assert "cannot write into folder" in line
     assert "nowhere" in line
 
+MP3_MARGIN_S = (1105 + 2 * 576) / 16000  # what an mp3 has before the speech, and its last frame filled up
+
 
 def test_demo(cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: Path) -> None:
     require_installation(dict(os.environ))
@@ -33,7 +35,7 @@ def test_demo(cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: 
     wav, mp3 = soundfile.info(tmp_path / "demo.wav"), soundfile.info(tmp_path / "demo.mp3")
     assert (wav.format, mp3.format) == ("WAV", "MP3")
     assert wav.samplerate == mp3.samplerate == 16000
-    assert wav.duration == pytest.approx(mp3.duration, abs=0.1)
+    assert wav.duration < mp3.duration < wav.duration + MP3_MARGIN_S
     said = done.stdout.decode()
     assert done.stderr == b""
     for words in ("a small English voice", "TTFA", "RTF", str(tmp_path / "demo.wav"), str(tmp_path / "demo.mp3")):
