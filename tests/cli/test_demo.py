@@ -14,6 +14,8 @@ from tests.server_process import require_installation
 
 pytestmark = pytest.mark.server
 
+MP3_MARGIN_S = (1105 + 2 * 576) / 16000  # what an mp3 has before the speech, and its last frame filled up
+
 
 def test_a_missing_folder_is_reported_before_the_start(
     cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: Path
@@ -24,8 +26,6 @@ def test_a_missing_folder_is_reported_before_the_start(
     (line,) = done.stderr.decode().splitlines()
     assert "cannot write into folder" in line
     assert "nowhere" in line
-
-MP3_MARGIN_S = (1105 + 2 * 576) / 16000  # what an mp3 has before the speech, and its last frame filled up
 
 
 def test_demo(cli: Callable[..., subprocess.CompletedProcess[bytes]], tmp_path: Path) -> None:
