@@ -50,12 +50,11 @@ class EncodingQueue:
     def add(self, key: Hashable, job: Job) -> None:
         self._jobs[key] = job
 
-    def fail(self, key: Hashable, error: RequestError) -> bool:
-        """End a job; False when there is none with that key."""
+    def fail(self, key: Hashable, error: RequestError) -> None:
+        """End a job, if there is one with that key."""
         job = self._jobs.pop(key, None)
         if job is not None:
             job.fail(error)
-        return job is not None
 
     def advance(self) -> None:
         """Encode a chunk of the first job. An exception ends it, and is raised only when the device is lost."""
