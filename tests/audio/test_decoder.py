@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from tests.stopped import kill, stopped
 from voxcpm_core.audio.decode import decode_audio
 from voxcpm_core.audio.decoder import NUM_CHILDREN, AudioDecoder
 from voxcpm_core.errors import ErrorCode, RequestError
@@ -42,10 +41,31 @@ def noise(num_samples: int, num_channels: int = 1) -> np.ndarray:
     return np.random.default_rng(0).uniform(-0.3, 0.3, (num_samples, num_channels)).astype(np.float32)
 
 
-@pytest.fixture(scope="module")
-def slow() -> bytes:
-    """A file with seconds of work for one child."""
-    return file_of(np.zeros((20 * 384_000, 8), np.float32), 384_000, "FLAC")
+class Waiting:
+    """A caller who waits for a stopped decoder that has its file, of a few kilobytes: more waits to be handed over."""
+
+    def __init__(self, threads: ThreadPoolExecutor, decoder: AudioDecoder, data: bytes) -> None:
+        self._asked = threading.Event()
+        self._error: RequestError | None = None
+        self.call = threads.submit(decoder.decode, data, self._departure)
+        # With an idle child the first question comes after the file was handed over.
+        assert self._asked.wait(GENEROUS_S)
+
+    def leave(self, error: RequestError) -> None:
+        self._error = error
+
+    def _departure(self) -> RequestError | None:
+        self._asked.set()
+        return self._error
+
+
+@pytest.fixture
+def warm() -> Iterator[AudioDecoder]:
+    """A decoder with one child, which is idle."""
+    decoder = AudioDecoder(RATE, 60)
+    decoder.decode(file_of(noise(100)))
+    yield decoder
+    decoder.close()
 
 
 @pytest.mark.parametrize(("format", "rate"), [("WAV", 16_000), ("FLAC", 44_100), ("OGG", 48_000), ("MP3", 22_050)])
@@ -94,36 +114,33 @@ def test_what_the_decoders_say_of_a_file_goes_nowhere(decoder: AudioDecoder, cap
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_child_killed_while_it_decodes_is_invalid_audio_and_the_other_goes_on(decoder: AudioDecoder, slow: bytes):
-    with ThreadPoolExecutor(1) as threads:
-        decoder.decode(file_of(noise(100)))
-        call = threads.submit(decoder.decode, slow)
-        time.sleep(0.3)
-        for pid in decoder.pids:
-            os.kill(pid, signal.SIGKILL)
-        error = call.exception(GENEROUS_S)
+def test_a_child_killed_while_it_decodes_is_invalid_audio_and_the_next_file_works(warm: AudioDecoder):
+    with ThreadPoolExecutor(1) as threads, stopped(warm.pids) as pids:
+        waiting = Waiting(threads, warm, file_of(noise(1000)))
+        kill(pids)
+        error = waiting.call.exception(GENEROUS_S)
     assert isinstance(error, RequestError)
     assert error.code is ErrorCode.INVALID_AUDIO
     assert "crashes" in str(error)
-    assert len(decoder.decode(file_of(noise(100)))) == 100
+    assert len(warm.decode(file_of(noise(100)))) == 100
 
 
-def test_a_file_that_takes_too_long_is_invalid_audio(slow: bytes):
-    decoder = AudioDecoder(RATE, 60, limit_s=0.2)
-    with pytest.raises(RequestError, match="longer than 0.2 s") as caught:
-        decoder.decode(slow)
+def test_a_file_that_takes_too_long_is_invalid_audio():
+    decoder = AudioDecoder(RATE, 60, limit_s=0.5)
+    decoder.decode(file_of(noise(100)))
+    with stopped(decoder.pids), pytest.raises(RequestError, match="longer than 0.5 s") as caught:
+        decoder.decode(file_of(noise(1000)))
     assert caught.value.code is ErrorCode.INVALID_AUDIO
     decoder.close()
 
 
-def test_a_small_file_does_not_wait_for_a_large_one(decoder: AudioDecoder, slow: bytes):
-    small = file_of(noise(1000))
+def test_a_small_file_does_not_wait_for_a_large_one(warm: AudioDecoder):
     with ThreadPoolExecutor(1) as threads:
-        call = threads.submit(decoder.decode, slow)
-        time.sleep(0.1)
-        assert len(decoder.decode(small)) == 1000
-        assert not call.done()
-        assert len(call.result(GENEROUS_S)) == 20 * RATE
+        with stopped(warm.pids):
+            large = Waiting(threads, warm, file_of(np.zeros(20 * RATE), format="FLAC"))
+            assert len(warm.decode(file_of(noise(1000)))) == 1000
+            assert not large.call.done()
+        assert len(large.call.result(GENEROUS_S)) == 20 * RATE
 
 
 def test_fifty_at_once(decoder: AudioDecoder):
@@ -141,15 +158,13 @@ def test_fifty_at_once(decoder: AudioDecoder):
     assert 1 <= len(decoder.pids) <= NUM_CHILDREN
 
 
-def test_a_caller_who_leaves_is_answered_while_the_file_is_decoded(decoder: AudioDecoder, slow: bytes):
-    gone = threading.Event()
+def test_a_caller_who_leaves_is_answered_while_the_file_is_decoded(warm: AudioDecoder):
     error = RequestError(ErrorCode.CANCELLED, "gone")
-    with ThreadPoolExecutor(1) as threads:
-        call = threads.submit(decoder.decode, slow, lambda: error if gone.is_set() else None)
-        time.sleep(0.2)
+    with ThreadPoolExecutor(1) as threads, stopped(warm.pids):
+        waiting = Waiting(threads, warm, file_of(noise(1000)))
         start_s = time.monotonic()
-        gone.set()
-        assert call.exception(GENEROUS_S) is error
+        waiting.leave(error)
+        assert waiting.call.exception(GENEROUS_S) is error
     assert time.monotonic() - start_s < 5 * 0.2
 
 

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.stopped import stopped
 from voxcpm_core.children import ChildDied, ChildPool, ChildTooSlow
 from voxcpm_core.errors import ErrorCode, RequestError
 
@@ -37,6 +38,8 @@ def answer(message):
         raise RequestError(ErrorCode.INVALID_AUDIO, "no such audio: é")
     elif verb == b"hog":
         return b"x" * int(argument)
+    elif verb == b"time":
+        return str(time.monotonic_ns()).encode()
     elif verb == b"pid":
         return str(os.getpid()).encode()
     return message
@@ -55,6 +58,13 @@ def pool() -> Iterator[ChildPool]:
     yield pool
     pool.close()
     assert pool.pids == ()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + GENEROUS_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
 
 
 def ends_within(pid: int, seconds: float) -> bool:
@@ -127,15 +137,21 @@ def test_a_stopped_child_is_given_up():
 def test_a_departing_caller_kills_its_child_and_one_in_line_leaves_at_once():
     pool = make_pool(num_children=1)
     gone = RequestError(ErrorCode.CANCELLED, "gone")
-    worker = threading.Thread(target=lambda: pytest.raises(RequestError, pool.call, b"sleep 100", leaves_at(0.6, gone)))
+    leaves = threading.Event()
+
+    def departure() -> RequestError | None:
+        return gone if leaves.is_set() else None
+
+    worker = threading.Thread(target=lambda: pytest.raises(RequestError, pool.call, b"sleep 100", departure))
     worker.start()
     while not pool.pids:
         time.sleep(0.01)
     (pid,) = pool.pids
     start_s = time.monotonic()
     with pytest.raises(RequestError, match="gone"):
-        pool.call(b"in line", leaves_at(0.0, gone))
+        pool.call(b"in line", lambda: gone)
     assert worker.is_alive()
+    leaves.set()
     worker.join(GENEROUS_S)
     assert time.monotonic() - start_s < GENEROUS_S
     assert ends_within(pid, GENEROUS_S)
@@ -143,26 +159,18 @@ def test_a_departing_caller_kills_its_child_and_one_in_line_leaves_at_once():
     pool.close()
 
 
-def leaves_at(seconds: float, error: RequestError):
-    end_s = time.monotonic() + seconds
-    return lambda: error if time.monotonic() >= end_s else None
-
-
 def test_callers_are_served_in_order_by_no_more_than_the_children_there_are():
     pool = make_pool(num_children=1)
     pool.call(b"warm")
-    served: list[int] = []
-
-    def call(index: int) -> None:
-        pool.call(b"sleep 0.1")
-        served.append(index)
-
     with ThreadPoolExecutor(8) as threads:
-        for index in range(8):
-            threads.submit(call, index)
-            time.sleep(0.06)
+        with stopped(pool.pids):
+            calls = []
+            for index in range(8):
+                calls.append(threads.submit(pool.call, b"time"))
+                wait_until(lambda due=index: bool(pool._busy) and len(pool._line) == due)
+        served_ns = [int(bytes(call.result(GENEROUS_S))) for call in calls]
         assert len(pool.pids) == 1
-    assert served == list(range(8))
+    assert served_ns == sorted(served_ns)
     pool.close()
 
 
@@ -172,7 +180,7 @@ def test_close_answers_who_is_served_and_who_waits():
     (pid,) = pool.pids
     with ThreadPoolExecutor(4) as threads:
         calls = [threads.submit(pool.call, b"sleep 100") for _ in range(4)]
-        time.sleep(0.1)
+        wait_until(lambda: len(pool._line) == 3)
         start_s = time.monotonic()
         pool.close()
         errors = [call.exception(GENEROUS_S) for call in calls]

@@ -244,6 +244,10 @@ def test_cancelling_the_task_cancels_all(client: Client) -> None:
 def test_requests_ahead_are_bounded(client: Client, name: str, ahead: int) -> None:
     chunks = client.stream_text(TEXT * 2, request_id=name, ahead=ahead, reference_audio=b"RIFF")
     next(chunks)
+    end_s = time.monotonic() + 5
+    while len(_requests(client, name)) < 1 + ahead:
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
     time.sleep(0.5)
     assert len(_requests(client, name)) == 1 + ahead
     chunks.close()

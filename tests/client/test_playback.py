@@ -110,18 +110,26 @@ def _wait_until_gone(pid: int) -> None:
         time.sleep(0.01)
 
 
+def _stuck_player(folder: Path) -> int:
+    """Wait until STUCK runs; its process id."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not (folder / "pid").exists() or not (folder / "pid").read_text():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    return int((folder / "pid").read_text())
+
+
 def test_leaving_early_is_silent_at_once(tmp_path: Path, install: Install) -> None:
     install("aplay", STUCK)
     threads = threading.active_count()
     chunks = played(_chunks(20, 1000), find_player())
     for _ in range(5):  # fewer than wait for a player, so that nothing blocks
         next(chunks)
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-        time.sleep(0.01)
+    pid = _stuck_player(tmp_path)
     started_s = time.monotonic()
     chunks.close()
     assert time.monotonic() - started_s < LIMIT_S
-    _wait_until_gone(int((tmp_path / "pid").read_text()))
+    _wait_until_gone(pid)
     wait_for_threads(threads)
 
 
@@ -130,13 +138,12 @@ def test_a_failure_of_the_stream_stops_the_player(tmp_path: Path, install: Insta
 
     def failing() -> Iterator[Chunk]:
         yield from _chunks(2)
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            time.sleep(0.01)
+        _stuck_player(tmp_path)
         raise errors.GapTimeout("silence")
 
     with pytest.raises(errors.GapTimeout):
         play(failing())
-    _wait_until_gone(int((tmp_path / "pid").read_text()))
+    _wait_until_gone(_stuck_player(tmp_path))
 
 
 def test_formats_that_cannot_be_played(install: Install) -> None:
@@ -160,16 +167,17 @@ def test_speech_is_not_taken_far_ahead_of_what_is_heard(tmp_path: Path, install:
     count = len(taken)
     time.sleep(0.3)
     assert len(taken) == count < 20
-    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    os.kill(_stuck_player(tmp_path), signal.SIGKILL)
     reader.join(timeout=LIMIT_S)
     assert not reader.is_alive()
 
 
-def test_underruns_are_counted() -> None:
+def test_underruns_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("voxcpm_client.speech.time.perf_counter", lambda: now_s)
     collector = SpeechCollector(None)
     for chunk in _chunks(5, 1600):  # a tenth of a second each
-        if chunk.index in (2, 4):
-            time.sleep(0.35)
+        now_s += 0.35 if chunk.index in (2, 4) else 0.0
         collector.add(chunk)
     assert collector.speech().num_underruns == 2
 

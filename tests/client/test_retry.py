@@ -104,7 +104,7 @@ def test_all_attempts_together_keep_to_the_time(double_server: TritonServer, nam
     started_s = time.monotonic()
     with pytest.raises(errors.NotReady):
         client.synthesize("flaky: 1000 [NOT_READY] x", request_id=name)
-    assert time.monotonic() - started_s < 1.5
+    assert time.monotonic() - started_s < 2 * 1.5, "a thousand would take an hour"
 
 
 @pytest.mark.server

@@ -130,7 +130,7 @@ def test_the_gate_holds_a_door_and_lets_in_in_order(load: Load):
     for door, request in zip(loaded.doors, late, strict=True):
         threads.append(threading.Thread(target=door.execute, args=[[request]]))
         threads[-1].start()
-        time.sleep(0.05)
+        wait_until(lambda due=request.id: due in loaded.host._adapter.roster.waiting())
     assert all(thread.is_alive() for thread in threads), "execute() blocks, so Triton's queue rules"
     left_s = time.monotonic()
     late[1].sender.gone.set()

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,13 +39,13 @@ class Instances:
 
     def __init__(self, stack: ExitStack) -> None:
         self.log: list[str] = []
-        self.release = threading.Event()
+        self.blocks, self.release = threading.Event(), threading.Event()
         self._stack = stack
 
     def start(self, model: str = "voxcpm", name: str = "0", server_pid: int = HERE) -> LocalServer:
         operations = {
             "who": lambda request: {"name": name, "echo": request.get("echo")},
-            "block": lambda request: {"released": self.release.wait(GENEROUS_S)},
+            "block": self._block,
             "refuse": self._refuse,
             "fail": lambda request: {"never": 1 / 0},
             "swap": lambda request: {"one": request["two"], "two": request["one"], "plain": request["plain"]},
@@ -57,6 +56,10 @@ class Instances:
 
     def connect(self, model: str = "voxcpm", server_pid: int = HERE) -> list[LocalClient]:
         return [self._stack.enter_context(client) for client in connect_instances(model, server_pid, GENEROUS_S)]
+
+    def _block(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        self.blocks.set()
+        return {"released": self.release.wait(GENEROUS_S)}
 
     def _refuse(self, request: Mapping[str, Any]) -> dict[str, Any]:
         raise RequestError(ErrorCode.OVERLOADED, "full, retry after 5 ms")
@@ -190,7 +193,7 @@ def test_close_ends_connections_threads_and_the_file(instances: Instances):
     (idle,) = instances.connect()
     with raw() as blocked:
         blocked.sendall(b'{"op": "block"}\n')
-        time.sleep(0.1)
+        assert instances.blocks.wait(GENEROUS_S)
         threading.Timer(0.1, instances.release.set).start()
         server.close()
         server.close()

@@ -47,6 +47,10 @@ class Instance:
         """Wait until no stream holds or waits for a slot or a page."""
         return self.wait_for(timeout_s, running=0, waiting=0, pages_used=0)
 
+    def wait_until_it_waits(self, *request_ids: str) -> None:
+        """Wait until these requests have come; nothing is generated of them yet."""
+        self.wait(lambda _: set(request_ids) <= set(self.queue()))
+
     def assert_nothing_is_planned(self, during_s: float = 0.3) -> None:
         before = self.status()
         time.sleep(during_s)

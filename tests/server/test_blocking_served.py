@@ -21,6 +21,7 @@ from tests.server.instance import GENEROUS_S, Instance, logged_end
 from tests.server.streams import LONG
 from tests.server.wire import generate, infer_input, infer_values
 from tests.server_process import MAX_BLOCKING
+from tests.stopped import stopped
 from voxcpm_client.server import TritonServer
 from voxcpm_core.serving.poller import RUNNING_POLL_S
 
@@ -88,9 +89,12 @@ def test_many_at_once_on_its_one_instance(instance: Instance):
     inputs = [{**LONG, "max_length": 9 + index % 3, "seed": index} for index in range(MAX_BLOCKING)]
     with ThreadPoolExecutor(MAX_BLOCKING) as callers:
         send = (over_grpc, over_http)
-        asked = [
-            callers.submit(send[index % 2], instance.server, each, f"many-{index}") for index, each in enumerate(inputs)
-        ]
+        with stopped([instance.status()["worker_pid"]]):  # until all are there
+            asked = [
+                callers.submit(send[index % 2], instance.server, each, f"many-{index}")
+                for index, each in enumerate(inputs)
+            ]
+            instance.wait_until_it_waits(*[f"many-{index}" for index in range(MAX_BLOCKING)])
         instance.wait_for(running=MAX_BLOCKING)
         for index, each in enumerate(asked):
             answer = each.result(GENEROUS_S)

@@ -123,6 +123,7 @@ def test_a_killed_worker_is_internal_then_not_ready_then_back(instance: Instance
     with ThreadPoolExecutor(2 * len(PROTOCOLS)) as callers:
         running = {name: callers.submit(send, server, LONG) for name, (send, _) in PROTOCOLS.items()}
         instance.wait_for(running=NUM_RUNNING)
+        instance.wait(lambda now: now["num_patches"] >= before["num_patches"] + 5 * NUM_RUNNING)
         time.sleep(0.5)  # the streams have had chunks by then
         killed_s = time.monotonic()
         os.kill(before["worker_pid"], signal.SIGKILL)

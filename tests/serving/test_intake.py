@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests.serving.fake_triton import FakeRequest, text
 from tests.serving.served import GENEROUS_S, MODEL, Served, speech, wav_bytes
+from tests.stopped import kill, stopped
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.prepare import prepare
@@ -28,15 +30,28 @@ from voxcpm_core.serving.options import OutputOptions
 from voxcpm_core.text.tokenizer import TextTokenizer
 from voxcpm_core.types import Condition, SamplingParams, SpeechRequest
 
-DECODE_S = 30.0  # for a slow file on a busy machine
+DECODE_S = 30.0  # for a file on a busy machine
 
 
 @pytest.fixture(scope="module")
-def slow() -> np.ndarray:
-    """A file with seconds of work."""
+def long() -> np.ndarray:
+    """Half a minute, which is more than fits into the engine, in a file of a few kilobytes."""
     buffer = io.BytesIO()
-    soundfile.write(buffer, np.zeros((30 * 384_000, 8), np.float32), 384_000, format="FLAC")
+    soundfile.write(buffer, np.zeros(30 * 16_000, np.float32), 16_000, format="FLAC")
     return text(buffer.getvalue())
+
+
+@pytest.fixture
+def _one_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("voxcpm_core.audio.decoder.NUM_CHILDREN", 1)
+
+
+@contextmanager
+def slow_decoder(served: Served) -> Iterator[tuple[int, ...]]:
+    """Meanwhile a file that is decoded takes as long as one likes; gives the only decoder's process."""
+    served.run(speech("warm", reference_audio=text(wav_bytes())), within_s=DECODE_S)
+    with stopped(decoder_pids()) as pids:
+        yield pids
 
 
 def decoder_pids() -> list[int]:
@@ -45,14 +60,22 @@ def decoder_pids() -> list[int]:
     return [int(line.split()[0]) for line in listed.stdout.splitlines() if "decoder_child" in line]
 
 
-def test_a_request_with_a_slow_file_holds_up_nobody(serve: Callable[..., Served], slow: np.ndarray):
+def wait_until_asked(request: FakeRequest) -> None:
+    """Until somebody asks whether the caller is still there: its file has been handed over by then."""
+    end_s, asked = time.monotonic() + GENEROUS_S, request.sender.num_polls
+    while request.sender.num_polls == asked:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+@pytest.mark.usefixtures("_one_decoder")
+def test_a_request_with_a_slow_file_holds_up_nobody(serve: Callable[..., Served], long: np.ndarray):
     served = serve()
-    upload, plain = speech("upload", reference_audio=slow), speech("plain")
-    start_s = time.monotonic()
-    served.adapter.execute([upload, plain])
-    assert plain.sender.final.wait(GENEROUS_S)
-    assert not upload.sender.final.is_set()
-    assert time.monotonic() - start_s < GENEROUS_S
+    upload, plain = speech("upload", reference_audio=long), speech("plain")
+    with slow_decoder(served):
+        served.adapter.execute([upload, plain])
+        assert plain.sender.final.wait(GENEROUS_S)
+        assert not upload.sender.final.is_set()
     assert upload.sender.final.wait(DECODE_S)
     assert upload.sender.errors[0].message.startswith("[TOO_LARGE]"), "it was decoded: so long a file does not fit"
     assert upload.sender.violations == plain.sender.violations == []
@@ -73,9 +96,9 @@ def test_a_request_with_a_slow_file_holds_up_nobody(serve: Callable[..., Served]
     ],
 )
 def test_what_can_be_told_without_the_audio_is_told_before_it_is_decoded(
-    serve: Callable[..., Served], slow: np.ndarray, inputs: dict[str, np.ndarray], code: str
+    serve: Callable[..., Served], long: np.ndarray, inputs: dict[str, np.ndarray], code: str
 ):
-    request = speech(reference_audio=slow, **inputs)
+    request = speech(reference_audio=long, **inputs)
     serve().adapter.execute([request])
     assert request.sender.final.is_set(), "answered within execute()"
     assert request.sender.errors[0].message.startswith(f"[{code}] request r1: ")
@@ -98,46 +121,51 @@ def test_audio_that_does_not_fit_is_too_large_once_its_length_is_known(serve: Ca
     assert served.run(speech("small", reference_audio=text(wav_bytes(100)))).errors == []
 
 
-def test_a_crashed_decoder_is_invalid_audio_and_the_next_file_works(serve: Callable[..., Served], slow: np.ndarray):
+@pytest.mark.usefixtures("_one_decoder")
+def test_a_crashed_decoder_is_invalid_audio_and_the_next_file_works(serve: Callable[..., Served], long: np.ndarray):
     served = serve()
-    served.run(speech("warm", reference_audio=text(wav_bytes())), within_s=DECODE_S)
-    request = speech(reference_audio=slow)
-    served.adapter.execute([request])
-    time.sleep(0.3)
-    for pid in decoder_pids():
-        os.kill(pid, signal.SIGKILL)
-    assert request.sender.final.wait(GENEROUS_S)
+    request = speech(reference_audio=long)
+    with slow_decoder(served) as pids:
+        served.adapter.execute([request])
+        wait_until_asked(request)
+        kill(pids)
+        assert request.sender.final.wait(GENEROUS_S)
     assert request.sender.errors[0].message.startswith("[INVALID_AUDIO]")
     assert served.run(speech("next", reference_audio=text(wav_bytes()))).errors == []
 
 
+@pytest.mark.usefixtures("_one_decoder")
 @pytest.mark.parametrize("cause", ["cancel", "deadline"])
-def test_a_caller_leaves_while_the_audio_is_decoded(serve: Callable[..., Served], slow: np.ndarray, cause: str):
+def test_a_caller_leaves_while_the_audio_is_decoded(serve: Callable[..., Served], long: np.ndarray, cause: str):
     served = serve()
     deadline = {"deadline_ms": np.array([400], np.int32)} if cause == "deadline" else {}
-    requests = [speech(f"r{index}", reference_audio=slow, **deadline) for index in range(6)]  # four wait for a child
-    served.adapter.execute(requests)
-    time.sleep(0.3)
-    for request in requests:
-        request.sender.gone.set() if cause == "cancel" else None
-    start_s = time.monotonic()
-    for request in requests:
-        assert request.sender.final.wait(5 * 0.4)
-        assert request.sender.errors[0].code == "CANCELLED"
-        assert request.sender.violations == []
-        assert request.sender.num_finals == 1
-    assert time.monotonic() - start_s < 5 * 0.4
-    assert served.engine.submitted == []
+    requests = [speech(f"r{index}", reference_audio=long, **deadline) for index in range(6)]  # five wait for the child
+    with slow_decoder(served):
+        num_submitted = len(served.engine.submitted)
+        served.adapter.execute(requests)
+        wait_until_asked(requests[0])
+        for request in requests:
+            request.sender.gone.set() if cause == "cancel" else None
+        start_s = time.monotonic()
+        for request in requests:
+            assert request.sender.final.wait(5 * 0.4)
+            assert request.sender.errors[0].code == "CANCELLED"
+            assert request.sender.violations == []
+            assert request.sender.num_finals == 1
+        assert time.monotonic() - start_s < 5 * 0.4
+    assert len(served.engine.submitted) == num_submitted
     assert served.run(speech("next", reference_audio=text(wav_bytes()))).errors == []
 
 
-def test_close_answers_what_is_decoded_and_what_waits_for_it(tokenizer: TextTokenizer, slow: np.ndarray):
+@pytest.mark.usefixtures("_one_decoder")
+def test_close_answers_what_is_decoded_and_what_waits_for_it(tokenizer: TextTokenizer, long: np.ndarray):
     threads_before, pids_before = set(threading.enumerate()), decoder_pids()
     served = Served(tokenizer, 0.0, {})
-    requests = [speech(f"r{index}", reference_audio=slow) for index in range(6)]
-    served.adapter.execute(requests)
-    time.sleep(0.5)
-    served.adapter.close()
+    requests = [speech(f"r{index}", reference_audio=long) for index in range(6)]
+    with slow_decoder(served):
+        served.adapter.execute(requests)
+        wait_until_asked(requests[0])
+        served.adapter.close()
     for request in requests:
         assert request.sender.final.is_set()
         assert request.sender.errors[0].message.endswith("retry after 1000 ms")
@@ -146,18 +174,20 @@ def test_close_answers_what_is_decoded_and_what_waits_for_it(tokenizer: TextToke
     assert decoder_pids() == pids_before
 
 
-def test_uploads_count_at_the_gate(serve: Callable[..., Served], slow: np.ndarray):
-    served = serve(max_running=1, max_waiting=1)
-    inside = [speech(f"r{index}", reference_audio=slow) for index in range(2)]
+@pytest.mark.usefixtures("_one_decoder")
+def test_uploads_count_at_the_gate(serve: Callable[..., Served], long: np.ndarray):
+    served = serve(max_running=1, max_waiting=2)
+    inside = [speech(f"r{index}", reference_audio=long) for index in range(2)]
     late = speech("late")
-    served.adapter.execute(inside)
-    thread = threading.Thread(target=served.adapter.execute, args=([late],))
-    thread.start()
-    thread.join(0.5)
-    assert thread.is_alive(), "one runs or will, one waits: there is no third place"
-    for request in inside:
-        request.sender.gone.set()
-    assert late.sender.final.wait(GENEROUS_S)
+    with slow_decoder(served):
+        served.adapter.execute(inside)
+        thread = threading.Thread(target=served.adapter.execute, args=([late],))
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive(), "nobody runs yet, and two may wait"
+        for request in inside:
+            request.sender.gone.set()
+        assert late.sender.final.wait(GENEROUS_S)
     thread.join(GENEROUS_S)
     assert late.sender.errors == []
 
@@ -250,7 +280,7 @@ def test_a_decoder_that_cannot_be_started_is_a_fault_inside(
     requests = [speech(f"r{index}", reference_audio=text(wav_bytes())) for index in range(3)]
     for pid in decoder_pids():
         os.kill(pid, signal.SIGKILL)
-    time.sleep(0.3)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # to its very end
     served.run(*requests)
     assert {request.sender.errors[0].code for request in requests} == {"INTERNAL"}
     monkeypatch.delenv("PYTHONHOME")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.oracle.package import official_module
+from tests.stopped import kill, stopped
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.text.clean import clean_text
 from voxcpm_core.text.normalizer import LIBRARIES, TextNormalizer
@@ -87,12 +86,11 @@ def test_lone_surrogates(normalizer: TextNormalizer):
 
 def test_a_killed_process_is_replaced(normalizer: TextNormalizer):
     assert normalizer.normalize("4") == "four"
-    slow = "1 " * 4000
-    with ThreadPoolExecutor(1) as threads:
-        call = threads.submit(normalizer.normalize, slow)
-        time.sleep(0.3)
-        for pid in normalizer.pids:
-            os.kill(pid, signal.SIGKILL)
+    has_text = threading.Event()  # its process is there, so the first question comes after the text went out
+    with ThreadPoolExecutor(1) as threads, stopped(normalizer.pids) as pids:
+        call = threads.submit(normalizer.normalize, "1 2", lambda: has_text.set())
+        assert has_text.wait(GENEROUS_S)
+        kill(pids)
         error = call.exception(GENEROUS_S)
     assert isinstance(error, RequestError)
     assert error.code is ErrorCode.INVALID_TEXT
@@ -100,9 +98,10 @@ def test_a_killed_process_is_replaced(normalizer: TextNormalizer):
 
 
 def test_a_text_that_takes_too_long_is_given_up():
-    normalizer = TextNormalizer(limit_s=0.2)
-    with pytest.raises(RequestError) as caught:
-        normalizer.normalize("1 " * 4000)
+    normalizer = TextNormalizer(limit_s=0.5)
+    normalizer.normalize("4")
+    with stopped(normalizer.pids), pytest.raises(RequestError) as caught:
+        normalizer.normalize("1 2")
     assert caught.value.code is ErrorCode.INVALID_TEXT
     normalizer.close()
 
