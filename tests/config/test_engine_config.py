@@ -32,6 +32,7 @@ def test_an_empty_value_means_the_default():
         ({"gpu_memory_utilization": "nan"}, "gpu_memory_utilization: expected a number above 0, at most 1, got nan"),
         ({"kv_cache_mib": "-5"}, "kv_cache_mib: expected an integer >= 0, got -5"),
         ({"voice_cache_mib": "-1"}, "voice_cache_mib: expected an integer >= 0, got -1"),
+        ({"loras": "anna"}, "loras: expected NAME=FOLDER .*; got 'anna'"),
         ({"max_timesteps": "1"}, "max_timesteps: expected an integer >= 2, got 1"),
         ({"dtype": "float16"}, "dtype: expected 'float32' or 'bfloat16', got 'float16'"),
         ({"cuda_graphs": "maybe"}, "cuda_graphs: expected 'on' or 'off', got 'maybe'"),

@@ -14,7 +14,7 @@ from demo_voice.errors_of_words import total
 from demo_voice.flite import SAMPLE_RATE_HZ
 from demo_voice.pitch import median_f0_hz
 from demo_voice.recognise import recognise, word_errors
-from tests.server_process import ADMIN_TOKEN, make_server, require_installation
+from tests.server_process import make_server, require_installation
 from voxcpm_client import Client, Speech
 from voxcpm_client.server import TritonServer, find_repository
 
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     require_installation(dict(os.environ))
     folder: Path = tmp_path_factory.mktemp("demo")
     (folder / "loras").mkdir()
-    settings = {"VOXCPM_MODEL": "demo", "VOXCPM_LORA_ROOT": str(folder / "loras"), "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
+    settings = {"VOXCPM_MODEL": "demo", "VOXCPM_LORA_ROOT": str(folder / "loras"), "VOXCPM_LORAS": "giant=demo://giant"}
     with make_server(folder / "tritonserver.log", repository=find_repository(), **settings) as server:
         yield server
 
@@ -72,8 +72,9 @@ def test_ten_sentences_are_understood(server: TritonServer) -> None:
 
 
 def test_the_example_adapter_speaks_with_its_own_voice(server: TritonServer) -> None:
-    with Client(url=server.grpc_url, token=ADMIN_TOKEN) as client:
-        client.register_lora("giant", uri="demo://giant")
+    with Client(url=server.grpc_url) as client:
+        (giant,) = client.loras()
+    assert (giant.name, giant.source) == ("giant", "demo://giant"), "it is on the list of the settings"
     # The recogniser does not understand him: he is far below what it was made for, in the source, too.
     speeches = say_all(server, SENTENCES[:NUM_OF_THE_GIANT], lora="giant")
     assert {speech.finish_reason for speech in speeches} == {"stop"}

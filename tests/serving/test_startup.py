@@ -1,11 +1,14 @@
-"""Settings and checks before an engine is loaded."""
+"""Settings and checks before an engine is loaded, and what is registered then."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.serving.fake_triton import FakeBackend
+from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.errors import ConfigError
+from voxcpm_core.serving import startup
 from voxcpm_core.serving.startup import read_settings, require_working_numpy
 
 
@@ -57,3 +60,27 @@ def test_numpy_that_works(version: str, backend: FakeBackend, release: str):
 def test_numpy_2_on_an_old_stub_is_refused(backend: FakeBackend, release: str):
     with pytest.raises(ConfigError, match="numpy<2"):
         require_working_numpy("2.1.0", backend, {"NVIDIA_TRITON_SERVER_VERSION": release})
+
+
+def test_a_listed_adapter_that_cannot_be_had_ends_the_start_and_the_engine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    class Engine:
+        is_closed = False
+
+        def __init__(self, config, placement) -> None:
+            self.config = config
+
+        def close(self) -> None:
+            Engine.is_closed = True
+
+    monkeypatch.setattr(startup, "WorkerHandle", Engine)
+    args = {
+        "model_config": model_config(model="demo", lora_root=str(tmp_path)), "model_name": "voxcpm",
+        "model_version": "1", "model_instance_kind": "CPU", "model_instance_device_id": "0",
+        "model_instance_name": "voxcpm_0_0",
+    }
+    place = InstancePlace("voxcpm", "1", "voxcpm_0", "CPU 0", 0, 1)
+    with pytest.raises(ConfigError, match="the adapter 'anna' cannot be registered: path: there is no folder 'gone'"):
+        startup.start(args, place, FakeBackend(), {"VOXCPM_LORAS": "anna=gone"})
+    assert Engine.is_closed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from voxcpm_core.config.loras import listed_loras
 from voxcpm_core.config.model import ModelConfig
 from voxcpm_core.config.settings import given_settings
 from voxcpm_core.errors import ConfigError, shown
@@ -30,6 +31,7 @@ class EngineConfig:
     max_voices_mib: int = 1024  # of that folder
     voice_cache_mib: int = 256  # of what the device keeps of prompts and references for their next use; 0: nothing
     lora_root: str = ""  # folder that holds all adapters, which every replica may share; "": none are served
+    loras: str = ""  # adapters that are registered when the model starts: "name=folder, other=hf://owner/name@sha256"
     max_loras: int = 4  # adapters on the device at once; 0: none are served
     max_lora_rank: int = 32  # of an adapter; room for it is kept in every slot
     lora_mlp: str = "off"  # "on": adapters may also change the feed-forward layers, which takes room in every slot
@@ -49,6 +51,8 @@ class EngineConfig:
             raise ConfigError(f"max_loras: expected an integer from 0 to {MOST_LORAS}, got {self.max_loras}")
         if not 1 <= self.max_lora_rank <= HIGHEST_RANK:
             raise ConfigError(f"max_lora_rank: expected an integer from 1 to {HIGHEST_RANK}, got {self.max_lora_rank}")
+        if listed_loras(self.loras) and not self.num_lora_slots:
+            raise ConfigError("loras: adapters are listed, but lora_root is not set, or max_loras is 0")
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise ConfigError(
                 f"gpu_memory_utilization: expected a number above 0, at most 1, got {self.gpu_memory_utilization}"

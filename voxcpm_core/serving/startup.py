@@ -12,6 +12,7 @@ from voxcpm_core.config.settings import model_parameters
 from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.errors import ConfigError
 from voxcpm_core.local.status import InstanceName
+from voxcpm_core.lora.listed import register_listed
 from voxcpm_core.serving.instance import Instance
 from voxcpm_core.worker import WorkerHandle
 from voxcpm_core.worker.placement import Placement
@@ -22,15 +23,21 @@ FIRST_RELEASE_WITH_NUMPY_2 = (24, 11)
 def start(
     args: Mapping[str, str], place: InstancePlace, pb_utils: Any, environ: Mapping[str, str]
 ) -> Instance:
-    """Load and warm up the engine of one instance; `args` are those of Triton's `initialize`.
+    """Load and warm up the engine of one instance, and register the adapters that are listed.
 
-    Raises ConfigError or CheckpointError with what to change.
+    `args` are those of Triton's `initialize`. Raises ConfigError or CheckpointError with what to change.
     """
     require_working_numpy(np.__version__, pb_utils, environ)
     config = read_settings(args["model_config"], environ)
     placement = Placement(args["model_instance_kind"], args["model_instance_device_id"])
     name = InstanceName(args["model_name"], args["model_version"], args["model_instance_name"])
-    return Instance(name, place, WorkerHandle(config, placement), pb_utils)
+    engine = WorkerHandle(config, placement)
+    try:
+        register_listed(engine)
+    except BaseException:
+        engine.close()
+        raise
+    return Instance(name, place, engine, pb_utils)
 
 
 def read_settings(model_config: str, environ: Mapping[str, str]) -> EngineConfig:
