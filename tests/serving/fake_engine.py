@@ -46,14 +46,14 @@ class FakeEngine:
         self.gpu = "GPU-0"
         self.num_restarts = self.num_steps = self.num_made = 0
         self._watch: Callable[[EngineStats, EngineStats], None] = lambda before, after: None
-        self._closed = False
+        self._closed = self.is_lost = False
         self.refusal: Exception | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     @property
     def is_ready(self) -> bool:
-        return not self._closed
+        return not self._closed and not self.is_lost
 
     def submit(self, request: EngineRequest, sink: EventSink) -> int:
         if self.refusal is not None:

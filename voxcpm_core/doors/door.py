@@ -6,6 +6,7 @@ import itertools
 import os
 import threading
 from collections.abc import Iterable
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from voxcpm_core.doors.link import Link
@@ -23,6 +24,7 @@ from voxcpm_core.threads import in_thread
 
 RETRY_S = 0.05
 FIRST_CONNECTED_S = 5.0  # the model is ready once all instances are, so the engine's is there
+READY_ASKED_S = 1.0  # Triton allows the answer 5 s
 CONNECTED_AGAIN_S = 4 * RETRY_S  # Triton does not start the stub of an instance again
 
 
@@ -39,8 +41,21 @@ class Door:
         self._cond = threading.Condition()
         self._link: Link | None = None
         self._had_link = False
+        self._engine_name = ""  # of the link's other side
         self._closing = threading.Event()
         self._connecting = in_thread(self._stay_connected, "voxcpm-door")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the instance with the engine is there and says that it is ready."""
+        with self._cond:
+            name = self._engine_name if self._link is not None else None
+        with suppress(RequestError, OSError), ExitStack() as stack:
+            for client in connect_instances(self._place.model, os.getppid(), READY_ASKED_S):
+                stack.enter_context(client)
+                if client.name == name:
+                    return bool(client.ask("status")["ready"])
+        return False
 
     def execute(self, requests: Iterable[Any]) -> None:
         """Pass each request on; blocks while the engine is full and never raises."""
@@ -103,7 +118,7 @@ class Door:
             try:
                 if link is None:
                     client.ask("door", **self._place.claim())
-                    link = Link(client.detach())
+                    link, self._engine_name = Link(client.detach()), client.name
             except (RequestError, OSError):
                 continue
             finally:

@@ -21,6 +21,7 @@ class Instance:
     """What Triton calls. Runs in the stub, whose parent is the tritonserver."""
 
     def __init__(self, name: InstanceName, place: InstancePlace, engine: MeasuredEngine, pb_utils: Any) -> None:
+        self._engine = engine
         self._metrics = start_metrics(name, engine, pb_utils)
         self._adapter = Adapter(engine, pb_utils, self._metrics)
         self._guests = Guests(self._adapter)
@@ -35,6 +36,11 @@ class Instance:
                 raise StartupError(f"{message}; set instance_group's count to 1 to do without") from None
             pb_utils.Logger.log_warn(f"no local socket, so this instance cannot be asked for its status: {error}")
             self._local = None
+
+    @property
+    def is_ready(self) -> bool:
+        """False while the engine's process is started again, and from the begin of a drain on."""
+        return self._engine.is_ready and not self._adapter.drain.has_begun
 
     def execute(self, requests: Iterable[Any]) -> None:
         """See `Adapter.execute`."""

@@ -11,6 +11,11 @@ from voxcpm_core.doors.place import InstancePlace
 class Role(Protocol):
     """What Triton calls."""
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether a request that comes now would be taken. Quick, and never raises."""
+        ...
+
     def execute(self, requests: Iterable[Any]) -> None: ...
 
     def close(self) -> None: ...

@@ -21,6 +21,10 @@ class TritonPythonModel:
         except StartupError as error:
             raise pb_utils.TritonModelException(str(error)) from None
 
+    def is_ready(self):
+        # Servers from about 26.03 on ask it for the model's ready URL; older ones never do.
+        return self._instance.is_ready
+
     def execute(self, requests):
         self._instance.execute(requests)
 
