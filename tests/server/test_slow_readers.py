@@ -15,11 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.server.instance import Instance
+from tests.server.scraped import Scrape
 from tests.server.streams import LONG, GrpcStream, HttpStream, same_sound
 from tests.server.wire import call
 from tests.server_process import make_server, require_installation
 from voxcpm_client.server import TritonServer, find_repository
 from voxcpm_core.serving.sender_pool import NUM_THREADS
+from voxcpm_core.serving.stream import WINDOW_CHUNKS
 
 pytestmark = pytest.mark.server
 NUM_NORMAL = 16
@@ -114,22 +116,34 @@ def test_readers_of_a_byte_a_second_change_nothing_for_others(instance: Instance
     assert call(server, max_length=1).errors == []
 
 
-@pytest.fixture
-def blocking(tmp_path: Path) -> Iterator[tuple[Instance, Path]]:
-    """A server whose sends to requests named `blocked-...` wait until a file exists, and that file."""
+@pytest.fixture(scope="module")
+def blocking_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Instance, Path]]:
+    """A server whose sends to requests named `blocked-MODEL-...` wait in that model until a file exists; the file."""
     require_installation(dict(os.environ))
-    gate = tmp_path / "go on"
-    repository = tmp_path / "models"
-    shutil.copytree(find_repository() / "voxcpm", repository / "voxcpm")
-    model = repository / "voxcpm" / "1"
-    (model / "model.py").rename(model / "shipped.py")
-    shutil.copy(BLOCKING_MODEL, model / "model.py")
-    server = make_server(tmp_path / "log", repository=repository, TEST_BLOCKING_FILE=str(gate))
+    folder = tmp_path_factory.mktemp("blocking")
+    gate = folder / "go on"
+    repository = folder / "models"
+    for name in ("voxcpm", "audiovae", "mp3_encoder", "voxcpm_mp3"):
+        shutil.copytree(find_repository() / name, repository / name)
+    for name in ("voxcpm", "mp3_encoder"):
+        model = repository / name / "1"
+        (model / "model.py").rename(model / "shipped.py")
+        shutil.copy(BLOCKING_MODEL, model / "model.py")
+    server = make_server(folder / "log", repository=repository, TEST_BLOCKING_FILE=str(gate))
     with server, Instance(server) as instance:
-        try:
-            yield instance, gate
-        finally:
-            gate.touch()
+        yield instance, gate
+
+
+@pytest.fixture
+def blocking(blocking_server: tuple[Instance, Path]) -> Iterator[tuple[Instance, Path]]:
+    """The file is not there."""
+    instance, gate = blocking_server
+    gate.unlink(missing_ok=True)
+    try:
+        yield blocking_server
+    finally:
+        gate.touch()
+        instance.wait_until_idle()
 
 
 def test_more_blocked_senders_than_the_pool_has_threads_stop_nobody(blocking: tuple[Instance, Path]):
@@ -138,7 +152,8 @@ def test_more_blocked_senders_than_the_pool_has_threads_stop_nobody(blocking: tu
     before = hear_all(server)
     inputs = {**LONG, "max_length": 20}  # more steps than outputs fit in the memory shared with the worker
     num_prefills = instance.status()["num_prefills"]
-    blocked = [GrpcStream(server, {**inputs, "seed": seed}, f"blocked-{seed}") for seed in range(NUM_THREADS + 1)]
+    seeds = range(NUM_THREADS + 1)
+    blocked = [GrpcStream(server, {**inputs, "seed": seed}, f"blocked-voxcpm-{seed}") for seed in seeds]
     instance.wait_for(num_prefills=num_prefills + len(blocked))
     beside = hear_all(server)
     for mine, theirs in zip(beside, before, strict=True):
@@ -153,3 +168,26 @@ def test_more_blocked_senders_than_the_pool_has_threads_stop_nobody(blocking: tu
         alone = GrpcStream(server, {**inputs, "seed": seed})
         alone.finish()
         assert same_sound(stream.audio, alone.audio), "nothing was lost, and in order"
+
+
+def test_a_slow_step_of_the_ensemble_holds_back_those_before_it(blocking: tuple[Instance, Path]):
+    """The engine goes on to its end, as for a slow reader; what it has made waits there, and not in Triton."""
+    instance, gate = blocking
+    server = instance.server
+    inputs = {**LONG, "max_length": 60, "seed": 3}
+    alone = GrpcStream(server, {**inputs, "format": "mp3"})
+    alone.finish()
+    num_patches = instance.status()["num_patches"]
+    slow = GrpcStream(server, inputs, "blocked-mp3_encoder-", model="voxcpm_mp3")
+    instance.wait(lambda now: now["num_patches"] >= num_patches + 60)
+    decoded = Scrape(server).value("nv_inference_exec_count", model="audiovae")
+    assert decoded <= WINDOW_CHUNKS
+    assert call(server, max_length=1).errors == [], "nobody else waits"
+    time.sleep(0.5)
+    assert Scrape(server).value("nv_inference_exec_count", model="audiovae") == decoded
+    assert slow.num_chunks == 0
+    gate.touch()
+    slow.finish()
+    assert slow.errors == []
+    assert slow.audio == alone.audio
+    assert Scrape(server).value("nv_inference_exec_count", model="audiovae") > decoded
