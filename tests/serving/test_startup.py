@@ -1,15 +1,21 @@
 """Settings and checks before an engine is loaded, and what is registered then."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from tests.serving.fake_triton import FakeBackend
+from voxcpm_core.config import EngineConfig
 from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.errors import ConfigError
 from voxcpm_core.serving import startup
+from voxcpm_core.serving.role import start
 from voxcpm_core.serving.startup import read_settings, require_working_numpy
+from voxcpm_core.worker.placement import VISIBLE, Placement, place
 
 
 class NewResponse:
@@ -62,25 +68,53 @@ def test_numpy_2_on_an_old_stub_is_refused(backend: FakeBackend, release: str):
         require_working_numpy("2.1.0", backend, {"NVIDIA_TRITON_SERVER_VERSION": release})
 
 
-def test_a_listed_adapter_that_cannot_be_had_ends_the_start_and_the_engine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
-    class Engine:
-        is_closed = False
+class Engine:
+    """In the place of a worker and its handle."""
 
-        def __init__(self, config, placement) -> None:
-            self.config = config
+    started: ClassVar[list[Engine]] = []
 
-        def close(self) -> None:
-            Engine.is_closed = True
+    def __init__(self, config: EngineConfig, placement: Placement) -> None:
+        self.config, self.placement, self.is_closed = config, placement, False
+        Engine.started.append(self)
 
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def _engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "started", [])
     monkeypatch.setattr(startup, "WorkerHandle", Engine)
-    args = {
-        "model_config": model_config(model="demo", lora_root=str(tmp_path)), "model_name": "voxcpm",
-        "model_version": "1", "model_instance_kind": "CPU", "model_instance_device_id": "0",
-        "model_instance_name": "voxcpm_0_0",
+
+
+def instance_args(config: str, name: str = "voxcpm_0", kind: str = "CPU", device_id: int = 0) -> dict[str, str]:
+    """What Triton gives to `initialize`."""
+    return {
+        "model_config": config, "model_name": "voxcpm", "model_version": "1", "model_instance_kind": kind,
+        "model_instance_device_id": str(device_id), "model_instance_name": name,
     }
-    place = InstancePlace("voxcpm", "1", "voxcpm_0", "CPU 0", 0, 1)
+
+
+@pytest.mark.usefixtures("_engines")
+def test_a_listed_adapter_that_cannot_be_had_ends_the_start_and_the_engine(tmp_path: Path):
+    args = instance_args(model_config(model="demo", lora_root=str(tmp_path)))
     with pytest.raises(ConfigError, match="the adapter 'anna' cannot be registered: path: there is no folder 'gone'"):
-        startup.start(args, place, FakeBackend(), {"VOXCPM_LORAS": "anna=gone"})
-    assert Engine.is_closed
+        startup.start(args, InstancePlace.of(args), FakeBackend(), {"VOXCPM_LORAS": "anna=gone"})
+    (engine,) = Engine.started
+    assert engine.is_closed
+
+
+@pytest.mark.usefixtures("_engines")
+def test_each_gpu_that_a_group_lists_has_an_engine_which_sees_it_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(startup, "Instance", lambda name, place, engine, pb_utils: engine)
+    monkeypatch.setattr("voxcpm_core.doors.door.Door", lambda place, pb_utils: place)
+    group = {"name": "voxcpm_0", "count": 2, "kind": "KIND_GPU", "gpus": [1, 3]}
+    config = json.dumps({**json.loads(model_config(model="demo")), "instance_group": [group]})
+    doors = []
+    for gpu in group["gpus"]:
+        start(instance_args(config, "voxcpm_0_0", "GPU", gpu), FakeBackend(), {})
+        doors.append(start(instance_args(config, "voxcpm_0_1", "GPU", gpu), FakeBackend(), {}))
+    devices = [place(engine.config.device, engine.placement, {VISIBLE: "9,8,7,GPU-a"}) for engine in Engine.started]
+    assert [device.environ[VISIBLE] for device in devices] == ["8", "GPU-a"]
+    assert [device.placement.device_id for device in devices] == ["0", "0"]
+    assert [door.device for door in doors] == ["GPU 1", "GPU 3"]
