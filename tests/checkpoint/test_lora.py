@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -102,11 +103,20 @@ def test_a_rank_other_than_the_configured_is_named(folder):
         read_lora(folder, V2)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"lora_config": {}}', '{"lora_config": {"r": 0, "alpha": 1}}',
-                                  '{"lora_config": {"r": 4, "alpha": "x"}}'])
-def test_a_bad_config_is_named(folder, text):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        *((text, "does not say the adapter's rank r and its alpha; the official layout is ")
+          for text in ("[]", "{}", "1", '{"lora_config": null}', '{"r": 8, "lora_alpha": 16}')),
+        ('{"lora_config": {}}', "lora_config.r: expected an integer >= 1, got None"),
+        ('{"lora_config": {"r": 0, "alpha": 1}}', "lora_config.r: expected an integer >= 1, got 0"),
+        ('{"lora_config": {"r": 4, "alpha": "x"}}', "lora_config.alpha: expected a number, got 'x'"),
+    ],
+)
+def test_a_bad_config_is_named(folder, text, message):
     (folder / "lora_config.json").write_text(text)
-    with pytest.raises(ConfigError, match=r"lora_config\.json"):
+    with pytest.raises(ConfigError, match=re.escape(f"{folder / 'lora_config.json'}: {message}")):
         read_lora(folder, V2)
 
 

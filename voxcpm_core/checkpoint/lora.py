@@ -63,7 +63,11 @@ def read_lora(folder: Path, config: ModelConfig, max_rank: int | None = None) ->
 
 
 def _read_config(path: Path) -> tuple[int, float]:
-    settings = Fields(read_json(path, "rank and alpha stand there"), str(path)).section("lora_config")
+    values = read_json(path, "rank and alpha stand there")
+    if not isinstance(values, dict) or not isinstance(values.get("lora_config"), dict):
+        form = '{"lora_config": {"r": 8, "alpha": 16, ...}}'
+        raise ConfigError(f"{path}: does not say the adapter's rank r and its alpha; the official layout is {form}")
+    settings = Fields(values["lora_config"], f"{path}: lora_config")
     return settings.integer("r"), settings.number("alpha")
 
 
