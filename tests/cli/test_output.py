@@ -47,6 +47,19 @@ def test_a_file_is_replaced_and_keeps_its_mode_and_its_link(tmp_path: Path) -> N
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    """Not what one writes that lives, also where its process cannot be seen, and no other program's file."""
+    file, no_pid = tmp_path / "speech [1].pcm", 2**22 + 1  # above the kernel's limit
+    left, living, fresh = (tmp_path / f".{file.name}.{pid}.partial" for pid in (no_pid, os.getppid(), no_pid + 1))
+    others = [tmp_path / f".{file.name}.partial", tmp_path / f".{file.name}.old.partial", tmp_path / ".x.pcm.7.partial"]
+    for each in (left, living, *others):
+        each.touch()
+        os.utime(each, (0, 0))
+    fresh.touch()
+    write(_chunks(), str(file), "pcm_s16le")
+    assert set(tmp_path.iterdir()) == {file, living, fresh, *others}
+
+
 @pytest.mark.parametrize("name", ["nowhere/speech.pcm", "file/speech.pcm", ""])
 def test_what_cannot_be_written_is_reported_before_the_request(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()

@@ -6,6 +6,9 @@ import mmap
 import os
 import signal
 import socket
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.server_process import DOUBLE_REPOSITORY, make_server, require_installation
-from voxcpm_client.server import ServerError, TritonServer, ports, shared_memory
+from voxcpm_client.server import ServerError, TritonServer, ports, scratch, shared_memory
 
 pytestmark = pytest.mark.server
 
@@ -147,6 +150,24 @@ def test_a_killed_owner_s_regions_are_swept() -> None:
     finally:
         for file in files:
             file.unlink(missing_ok=True)
+
+
+def test_a_killed_owner_s_folder_is_swept_once_no_process_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    abandoned, used, living, foreign = (
+        tmp_path / f"voxcpm-server-{name}" for name in (f"{NO_PID}-a1", f"{NO_PID}-b2", f"{os.getpid()}-a1", "mine")
+    )
+    for folder in (abandoned, used, living, foreign):
+        (folder / "backends").mkdir(parents=True)
+    command = [sys.executable, "-c", "input()", f"--backends={used}/backends"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as server:
+        scratch.sweep_abandoned()
+        assert [each.exists() for each in (abandoned, used, living, foreign)] == [False, True, True, True]
+        server.kill()
+    scratch.sweep_abandoned()
+    assert not used.exists()
 
 
 def test_a_mapped_region_is_not_swept() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from voxcpm_client.cli.partial import partial_beside
 from voxcpm_client.types import FloatArray
 
 _SUFFIXES = (".safetensors", ".npy")
@@ -20,7 +20,7 @@ def write_latents(path: Path, role: str, make: Callable[[], FloatArray]) -> Floa
     """
     _check(path)
     latents = make()
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = partial_beside(path)
     try:
         with partial.open("wb") as file:
             if path.suffix == ".npy":

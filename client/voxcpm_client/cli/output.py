@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from voxcpm_client.cli.partial import partial_beside
 from voxcpm_client.speech import SpeechCollector
 from voxcpm_client.types import Chunk, Speech
 from voxcpm_client.wav import fill_in_sizes
@@ -75,7 +75,7 @@ def _copy(chunks: Iterable[Chunk], file: BinaryIO, audio_format: str) -> Speech:
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A new file beside `path` that takes its place in the end, or is removed on failure."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = partial_beside(path)
     try:
         with partial.open("w+b") as file:
             if path.exists():

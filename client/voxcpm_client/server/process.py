@@ -7,14 +7,13 @@ import os
 import re
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from voxcpm_client.server import log, ports, shared_memory
+from voxcpm_client.server import log, ports, scratch, shared_memory
 from voxcpm_client.server.errors import ServerError
 from voxcpm_client.server.installation import find_installation
 from voxcpm_client.server.listening import group_listens
@@ -87,13 +86,14 @@ class TritonServer:
         installation = find_installation(os.environ)
         ports.require_free(self._host, self._ports)
         shared_memory.sweep_abandoned()
-        scratch = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="voxcpm-server-")))
+        scratch.sweep_abandoned()
+        folder = Path(self._cleanup.enter_context(scratch.new_folder()))
         prefix = shared_memory.new_prefix()
         self._cleanup.callback(shared_memory.sweep, prefix)
         command = [
             str(installation.binary),
-            f"--model-repository={path_for_shell(self._repository, scratch / 'models')}",
-            *installation.lay_out_backends(scratch / "backends"),
+            f"--model-repository={path_for_shell(self._repository, folder / 'models')}",
+            *installation.lay_out_backends(folder / "backends"),
             f"--backend-config=python,shm-region-prefix-name={prefix}",
             *self._address_arguments(),
             *self._arguments,
