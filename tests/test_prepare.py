@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -187,10 +186,9 @@ def test_too_many_tokens(refused, prepared):
 
 
 @pytest.mark.parametrize("unit", ["好", "a", "Hello world ", "🙂", " x"])
-def test_long_texts_are_refused_quickly(refused, unit):
-    start = time.perf_counter()
+def test_long_texts_are_refused_untokenised(refused, tokenizer, monkeypatch, unit):
+    monkeypatch.setattr(tokenizer, "encode", lambda text: pytest.fail("that would take seconds"))
     refused(ErrorCode.TOO_LARGE, unit * 100_000)
-    assert time.perf_counter() - start < 1.0
 
 
 def test_a_long_run_of_whitespace_is_no_long_text(prepared):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 import tritonclient.grpc as grpcclient
@@ -17,9 +18,11 @@ from tritonclient.utils import InferenceServerException
 
 from tests.deploy import manifests
 from tests.server.clips import clip
+from tests.server.instance import Instance
 from tests.server.streams import LONG, GrpcStream
 from tests.server.wire import call, generate
 from tests.server_process import ADMIN_TOKEN, make_server, require_installation, with_one_instance
+from tests.stopped import stopped
 from voxcpm_client import Client, errors
 from voxcpm_client.server import TritonServer
 
@@ -81,7 +84,11 @@ def test_the_pre_stop_hook_drains_and_the_server_ends_at_once(server: TritonServ
     assert cut.next_chunk()
     with pytest.raises(errors.Forbidden):
         Client(url=server.grpc_url, token="wrong").drain()
-    with Client(url=server.grpc_url, token=ADMIN_TOKEN, timeout_s=60, retries=0) as client:
+    with ExitStack() as stack:
+        # The engine's process is stopped, so that whoever finishes does not do it now.
+        instance = stack.enter_context(Instance(server))
+        stack.enter_context(stopped([instance.status()["worker_pid"]]))
+        client = stack.enter_context(Client(url=server.grpc_url, token=ADMIN_TOKEN, timeout_s=60, retries=0))
         assert client.drain() == 2
         assert (client.status()["draining"], client.status()["ready"]) == (True, False)
         assert call(server, max_length=1).code == "DRAINING"

@@ -120,8 +120,7 @@ def test_who_hangs_up_over_http_is_not_noticed_but_its_deadline_is(instance: Ins
     connection.request("POST", f"/v2/models/{MODEL}/generate", body)
     instance.wait_for(running=1)
     connection.close()
-    time.sleep(MARGIN * RUNNING_POLL_S)
-    assert instance.status()["running"] == 1
+    # Had it been noticed it would have ended long before, with CANCELLED.
     assert logged_end(instance.server, "hung-up")[0] == "DEADLINE_EXCEEDED"
 
 
