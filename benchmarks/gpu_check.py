@@ -24,6 +24,7 @@ import torch
 
 from benchmarks.card import describe, this_card
 from benchmarks.gpu_faults import check_faults
+from benchmarks.gpu_flash import check_flash
 from benchmarks.gpu_joins import check_joins
 from benchmarks.gpu_kernels import check_kernels
 from benchmarks.gpu_loras import check_loras
@@ -205,6 +206,7 @@ def main() -> int:
             report.section(check_release, report, generation, Path(scratch))
         report.section(check_noise, report)
         report.section(check_kernels, report.check)
+        report.section(check_flash, report.check, Path(scratch))
         report.section(check_loras, report.check, Path(scratch))
         report.section(check_faults, report.check)
         for generation in RELEASES:

@@ -36,9 +36,19 @@ def test_an_empty_value_means_the_default():
         ({"max_timesteps": "1"}, "max_timesteps: expected an integer >= 2, got 1"),
         ({"dtype": "float16"}, "dtype: expected 'float32' or 'bfloat16', got 'float16'"),
         ({"cuda_graphs": "maybe"}, "cuda_graphs: expected 'on' or 'off', got 'maybe'"),
+        ({"attention": "cuda"}, "attention: expected 'triton' or 'flash', got 'cuda'"),
+        ({"attention": "flash", "page_size": "16"}, "page_size: attention 'flash' takes multiples of 256, got 16"),
         ({"run_ahead": "maybe"}, "run_ahead: expected 'on', 'off' or 'auto', got 'maybe'"),
     ],
 )
 def test_bad_settings_are_named(parameters, message):
     with pytest.raises(ConfigError, match=message):
         EngineConfig.from_settings(parameters, {})
+
+
+def test_pages_are_as_large_as_the_attention_has_them():
+    sizes = [
+        EngineConfig(attention=attention, page_size=page_size).kv_page_size
+        for attention, page_size in (("triton", 0), ("triton", 8), ("flash", 0), ("flash", 512))
+    ]
+    assert sizes == [16, 8, 256, 512]

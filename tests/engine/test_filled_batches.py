@@ -14,6 +14,7 @@ import torch
 
 from tests.engine.harness import CPU, SMALL, Harness
 from tests.engine.requests import tone
+from tests.kernels.flash_stand_in import flash_stand_in
 from tests.lora.adapters import add_adapter
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.runner import evaluations, graphs, prefill_graphs
@@ -21,6 +22,8 @@ from voxcpm_core.runner.graph_set import GraphSet, make_graphs
 from voxcpm_core.runner.sizes import PrefillShapes, RunnerSizes, batch_sizes
 from voxcpm_core.runner.transfer import HostCopier
 from voxcpm_core.types import SamplingParams, SpeechRequest
+
+__all__ = ["flash_stand_in"]
 
 MAX_RUNNING = 5
 SETTINGS = dataclasses.replace(SMALL, max_running=MAX_RUNNING)
@@ -55,7 +58,8 @@ def graph_set(monkeypatch: pytest.MonkeyPatch) -> Callable[[Harness], GraphSet]:
     def install(harness: Harness) -> GraphSet:
         runner, config = harness.core.runner, harness.config
         sizes = RunnerSizes(
-            MAX_RUNNING, harness.core.memory.num_pages, config.page_size, config.max_model_len, 4, config.max_timesteps
+            MAX_RUNNING, harness.core.memory.num_pages, config.kv_page_size, config.max_model_len, 4,
+            config.max_timesteps,
         )
         made = make_graphs(runner.decode_step, runner.prefill_step, sizes)
         runner._stepper, runner._prefill._runner = made.stepper, made.prefill
@@ -86,13 +90,15 @@ def requests(model: ModelConfig) -> list[SpeechRequest]:
     ]
 
 
-@pytest.mark.parametrize("generation", ["0.5", "2"])
+@pytest.mark.parametrize(("generation", "attention"), [("0.5", "triton"), ("2", "triton"), ("2", "flash")])
 def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(
-    generation, tiny_checkpoints, graph_set, monkeypatch, tmp_path
+    generation, attention, tiny_checkpoints, graph_set, flash_stand_in, monkeypatch, tmp_path
 ):
     received, shapes = [], []
     for with_graphs in (False, True):
-        settings = dataclasses.replace(SETTINGS, lora_root=str(tmp_path) if generation == "2" else "")
+        settings = dataclasses.replace(
+            SETTINGS, attention=attention, lora_root=str(tmp_path) if generation == "2" else ""
+        )
         harness = Harness(tiny_checkpoints[generation], settings)
         if with_graphs:
             prefill = graph_set(harness).prefill
@@ -106,6 +112,7 @@ def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(
         harness.drain()
         received.append(streams)
         assert harness.core.stats().num_shared_positions == (228 if generation == "2" else 0)
+    assert (flash_stand_in.num_calls > 0) == (attention == "flash")
     assert shapes[0].rows > 1, "newcomers are prefilled together"
     for exact, padded in zip(*received, strict=True):
         assert exact.finish_reason == padded.finish_reason

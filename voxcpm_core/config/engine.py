@@ -11,6 +11,7 @@ from voxcpm_core.config.settings import given_settings
 from voxcpm_core.errors import ConfigError, shown
 
 MOST_LORAS, HIGHEST_RANK = 32, 64
+PAGE_SIZES = {"triton": 16, "flash": 256}  # by `attention`; FlashAttention 2 takes multiples of its alone
 
 @dataclass(frozen=True)
 class EngineConfig:
@@ -35,16 +36,17 @@ class EngineConfig:
     max_loras: int = 4  # adapters on the device at once; 0: none are served
     max_lora_rank: int = 32  # of an adapter; room for it is kept in every slot
     lora_mlp: str = "off"  # "on": adapters may also change the feed-forward layers, which takes room in every slot
-    page_size: int = 16  # LM positions per KV page
+    page_size: int = 0  # LM positions per KV page; 0: as `attention` has it, 16 or 256
     gpu_memory_utilization: float = 0.9  # share of the GPU's memory that the engine may use, weights included
     kv_cache_mib: int = 0  # memory for KV pages; 0: what the share above leaves on CUDA, 1 GiB on the CPU
+    attention: str = "triton"  # over KV pages, on CUDA devices: our own kernel, or "flash", FlashAttention 2
     cuda_graphs: str = "on"  # steps and prefixes as CUDA graphs, on CUDA devices
     run_ahead: str = "auto"  # launch step n+1 before collecting step n: "on", "off", "auto" (on for CUDA)
     allowed_parameters: str = ""  # comma-separated request parameters that are let through unread
 
     def __post_init__(self) -> None:
         for name in ("max_running", "max_waiting", "max_model_len", "max_text_tokens", "max_prefill_tokens",
-                     "max_audio_seconds", "max_voices", "max_voices_mib", "page_size"):
+                     "max_audio_seconds", "max_voices", "max_voices_mib"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
         if not 0 <= self.max_loras <= MOST_LORAS:
@@ -57,13 +59,20 @@ class EngineConfig:
             raise ConfigError(
                 f"gpu_memory_utilization: expected a number above 0, at most 1, got {self.gpu_memory_utilization}"
             )
-        for name in ("voice_cache_mib", "kv_cache_mib"):
+        for name in ("voice_cache_mib", "kv_cache_mib", "page_size"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}: expected an integer >= 0, got {getattr(self, name)}")
         if self.max_timesteps < 2:
             raise ConfigError(f"max_timesteps: expected an integer >= 2, got {self.max_timesteps}")
         if self.dtype not in ("", "float32", "bfloat16"):
             raise ConfigError(f"dtype: expected 'float32' or 'bfloat16', got {shown(self.dtype)}")
+        if self.attention not in PAGE_SIZES:
+            raise ConfigError(f"attention: expected 'triton' or 'flash', got {shown(self.attention)}")
+        if self.attention == "flash" and self.page_size % PAGE_SIZES["flash"]:
+            raise ConfigError(
+                f"page_size: attention 'flash' takes multiples of {PAGE_SIZES['flash']}, got {self.page_size}; "
+                "0 is the right one"
+            )
         if self.cuda_graphs not in ("on", "off"):
             raise ConfigError(f"cuda_graphs: expected 'on' or 'off', got {shown(self.cuda_graphs)}")
         if self.lora_mlp not in ("on", "off"):
@@ -75,6 +84,11 @@ class EngineConfig:
         """LM positions that one request may take: the setting, bounded by what the checkpoint was made for."""
         rope = model.base_lm.rope
         return min(self.max_model_len, model.max_length, *((rope.max_positions,) if rope else ()))
+
+    @property
+    def kv_page_size(self) -> int:
+        """LM positions of a KV page."""
+        return self.page_size or PAGE_SIZES[self.attention]
 
     @property
     def num_lora_slots(self) -> int:

@@ -17,7 +17,8 @@ from voxcpm_core.engine.core import EngineCore
 from voxcpm_core.engine.memory import plan_memory
 from voxcpm_core.engine.warm_up import warm_up
 from voxcpm_core.errors import ConfigError, shown
-from voxcpm_core.kernels.kernel_set import TORCH_KERNELS, KernelSet, triton_kernels
+from voxcpm_core.kernels.flash_attention import flash_paged_attention
+from voxcpm_core.kernels.kernel_set import KernelSet, torch_kernels, triton_kernels
 from voxcpm_core.lora.layout import LoraLayout
 from voxcpm_core.lora.library import LoraLibrary
 from voxcpm_core.lora.pool import LoraPool
@@ -63,15 +64,17 @@ def build_core(
     use_graphs = config.cuda_graphs == "on" and device.type == "cuda"
     if use_graphs:
         _require_capability(*torch.cuda.get_device_capability(device))
+    flash = config.attention == "flash"
+    attention = flash_paged_attention(device, dtype, model_config.base_lm.head_dim) if flash else None
+    kernels = triton_kernels(device, attention) if use_graphs else torch_kernels(attention)
     tensors = read_tensors(folder, model_config)
-    kernels = triton_kernels(device) if use_graphs else TORCH_KERNELS
     lora, loras = _adapters(config, model_config, device, dtype, kernels)
     model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, kernels.layer_ops, lora)
     vae_tensors = read_vae_tensors(folder, model_config)
     encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)
     decoder = kernels.vae_decoder(VaeDecoder.from_tensors(model_config.vae, vae_tensors, device))
     sizes = RunnerSizes(
-        num_slots=config.max_running, num_pages=0, page_size=config.page_size, max_positions=num_positions,
+        num_slots=config.max_running, num_pages=0, page_size=config.kv_page_size, max_positions=num_positions,
         num_steps=SamplingParams().inference_timesteps, max_steps=config.max_timesteps,
     )  # fmt: skip
 
@@ -83,11 +86,11 @@ def build_core(
 
     state_bytes = slot_state_bytes(model_config, sizes, decoder.state_size, dtype)
     memory = plan_memory(config, model_config, device, dtype, state_bytes, make_runner)
-    log.info("engine on %s, %s, %d KV pages of %d positions", device, dtype, memory.num_pages, config.page_size)
+    log.info("engine on %s, %s, %d KV pages of %d positions", device, dtype, memory.num_pages, config.kv_page_size)
     log.info("memory: %s", memory)
     runner = make_runner(memory.num_pages)
     scheduler = Scheduler(
-        SlotPool(config.max_running), PagePool(memory.num_pages, config.page_size), config.max_prefill_tokens,
+        SlotPool(config.max_running), PagePool(memory.num_pages, config.kv_page_size), config.max_prefill_tokens,
         LoraPool(config.num_lora_slots), max_kept_pages=config.voice_cache_mib * MIB // memory.page_bytes,
     )
     run_ahead = config.run_ahead == "on" or (config.run_ahead == "auto" and device.type == "cuda")

@@ -48,8 +48,8 @@ def plan_memory(
     `make_trial` makes a runner with so many pages, whose graphs are measured and thrown away. Raises ConfigError when
     the GPU's share cannot hold the least number of pages.
     """
-    page_bytes = KvCache.page_bytes(model, config.page_size, dtype)
-    pages_per_request = pages_for(config.num_positions(model), config.page_size)
+    page_bytes = KvCache.page_bytes(model, config.kv_page_size, dtype)
+    pages_per_request = pages_for(config.num_positions(model), config.kv_page_size)
     weight_bytes = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
     graph_bytes, voice_bytes = 0, config.voice_cache_mib * MIB
     if config.kv_cache_mib:

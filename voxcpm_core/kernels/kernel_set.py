@@ -11,6 +11,7 @@ from torch import Tensor
 from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
 from voxcpm_core.kernels.lora import LoraKernel, torch_lora
 from voxcpm_core.kernels.noise import philox_normal
+from voxcpm_core.kernels.paged_attention import PagedAttention, paged_attention
 from voxcpm_core.vae import StreamDecoder, VaeDecoder
 
 
@@ -24,11 +25,20 @@ class KernelSet:
     lora: LoraKernel
 
 
-TORCH_KERNELS = KernelSet(TorchLayerOps(), philox_normal, lambda decoder: decoder, torch_lora)
+def torch_kernels(attention: PagedAttention | None = None) -> KernelSet:
+    """`attention`: None for torch's own."""
+    return KernelSet(
+        TorchLayerOps(attention or paged_attention), philox_normal, lambda decoder: decoder, torch_lora
+    )
 
 
-def triton_kernels(device: torch.device) -> KernelSet:
-    """Those for one engine on a CUDA device; torch builds for such bring Triton along."""
+TORCH_KERNELS = torch_kernels()
+
+
+def triton_kernels(device: torch.device, attention: PagedAttention | None = None) -> KernelSet:
+    """Those for one engine on a CUDA device; torch builds for such bring Triton along. `attention`: None for Triton's.
+    """
+    from voxcpm_core.kernels.triton_attention import triton_paged_attention
     from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
     from voxcpm_core.kernels.triton_lora import triton_lora
     from voxcpm_core.kernels.triton_noise import triton_philox_normal
@@ -38,4 +48,5 @@ def triton_kernels(device: torch.device) -> KernelSet:
         # No release has dense residual units.
         return TritonVaeDecoder(decoder) if decoder.config.depthwise else decoder
 
-    return KernelSet(TritonLayerOps(device), triton_philox_normal, vae_decoder, triton_lora)
+    layer_ops = TritonLayerOps(device, attention=attention or triton_paged_attention)
+    return KernelSet(layer_ops, triton_philox_normal, vae_decoder, triton_lora)

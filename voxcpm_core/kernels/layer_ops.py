@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.linear import Linear
-from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention, write_pages
+from voxcpm_core.kernels.paged_attention import PagedAttention, PagedContext, paged_attention, write_pages
 from voxcpm_core.kernels.rope import Rotation, rotated_heads
 
 
@@ -54,6 +54,9 @@ class LayerOps(Protocol):
 class TorchLayerOps:
     """The reference, for every device."""
 
+    def __init__(self, attention: PagedAttention = paged_attention) -> None:
+        self._attention = attention
+
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Variance and scaling in fp32, rounded to the model dtype, then the weight."""
         variance = x.float().pow(2).mean(dim=-1, keepdim=True)
@@ -80,7 +83,7 @@ class TorchLayerOps:
         q, k, v = rotated_heads(qkv, config, rotation)
         write_pages(pages[0], k, context)
         write_pages(pages[1], v, context)
-        return paged_attention(q, pages[0], pages[1], context).flatten(-2)
+        return self._attention(q, pages[0], pages[1], context).flatten(-2)
 
     def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:
         positive, negative = velocity.chunk(2)

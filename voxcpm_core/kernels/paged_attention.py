@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -20,6 +22,23 @@ class PagedContext:
     positions: Tensor  # int64 [B, T], cache position of each query
     max_context: int  # at least the largest position + 1
     page_size: int
+
+    @cached_property
+    def int32_keys(self) -> tuple[Tensor, Tensor]:
+        """The page table [B, N], and how many keys each row ends with [B], in int32; made once for all layers.
+
+        For rows of T positions that follow each other, also of those that fill a prefix up and were held back at the
+        last position that there is. The table has pages for these, too: the row's first one again, since what is in it
+        is the row's own, and finite if the row is.
+        """
+        num_tokens = self.positions.shape[1]
+        num_more = -(-(num_tokens - 1) // self.page_size)
+        table = torch.cat((self.page_table, self.page_table[:, :1].expand(-1, num_more)), dim=1)
+        return table.to(torch.int32), (self.positions[:, 0] + num_tokens).to(torch.int32)
+
+
+# As `paged_attention`.
+PagedAttention = Callable[[Tensor, Tensor, Tensor, PagedContext], Tensor]
 
 
 def write_pages(pages: Tensor, values: Tensor, context: PagedContext) -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.lora import Norm
-from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.kernels.paged_attention import PagedAttention, PagedContext
 from voxcpm_core.kernels.product_configs import Gpu, Op, ProductConfig, Shape, choose, read_table
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
@@ -84,8 +84,11 @@ def _device_choice(device: torch.device) -> Choice:
 class TritonLayerOps:
     """One engine's; its calls, and the graphs captured of them, run one after the other on the device."""
 
-    def __init__(self, device: torch.device, choice: Choice | None = None) -> None:
+    def __init__(
+        self, device: torch.device, choice: Choice | None = None, attention: PagedAttention = triton_paged_attention
+    ) -> None:
         """`choice`: how to run a product of so many rows; None: as the GPU's table or the rule says."""
+        self._attention = attention
         self._counters = new_counters(device)
         self._choice = choice or _device_choice(device)
 
@@ -145,7 +148,7 @@ class TritonLayerOps:
         self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None, pages: Tensor, context: PagedContext
     ) -> Tensor:
         q = rotate_and_store(qkv, config, rotation, pages[0], pages[1], context)
-        return triton_paged_attention(q, pages[0], pages[1], context).flatten(-2)
+        return self._attention(q, pages[0], pages[1], context).flatten(-2)
 
     def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:
         return guided_step(x, velocity, cfg_value, step)

@@ -58,7 +58,7 @@ class Adapter:
         self._responses = TritonResponses(pb_utils)
         self._allowed = allowed_names(engine.config.allowed_parameters)
         config = engine.config
-        self._gate = Gate(config.max_running, config.max_waiting, engine.stats().pages_total, config.page_size)
+        self._gate = Gate(config.max_running, config.max_waiting, engine.stats().pages_total, config.kv_page_size)
         self._intake = Intake(engine.model, config)
         self.drain = Drain(self._refuse_all, self._dismiss_all)
         self._pool = SenderPool()
