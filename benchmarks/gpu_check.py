@@ -25,6 +25,7 @@ import torch
 from benchmarks.card import describe, this_card
 from benchmarks.gpu_faults import check_faults
 from benchmarks.gpu_flash import check_flash
+from benchmarks.gpu_fp8 import check_fp8
 from benchmarks.gpu_joins import check_joins
 from benchmarks.gpu_kernels import check_kernels
 from benchmarks.gpu_loras import check_loras
@@ -206,6 +207,7 @@ def main() -> int:
             report.section(check_release, report, generation, Path(scratch))
         report.section(check_noise, report)
         report.section(check_kernels, report.check)
+        report.section(check_fp8, report.check, Path(scratch))
         report.section(check_flash, report.check, Path(scratch))
         report.section(check_loras, report.check, Path(scratch))
         report.section(check_faults, report.check)

@@ -8,24 +8,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.gpu_fp8 import GENERATION, REQUEST, small_release
 from benchmarks.gpu_kernels import CUDA, LIMITS, Check
 from tests.engine.harness import Harness
-from voxcpm_core.checkpoint.random_init import make_checkpoint
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.config.engine import PAGE_SIZES
 from voxcpm_core.kernels.flash_attention import flash_paged_attention
 from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
-from voxcpm_core.types import SamplingParams, SpeechRequest
 
 DTYPE, PAGE_SIZE, MAX_PAGES = torch.bfloat16, PAGE_SIZES["flash"], 4
 CAPACITY = MAX_PAGES * PAGE_SIZE
 # (batch, query tokens, heads, kv heads, head_dim): decoding and prefilling the released models
 SHAPES = [(1, 1, 16, 2, 128), (64, 1, 16, 2, 64), (2, 300, 16, 2, 64), (3, 32, 16, 2, 128)]
-GENERATION = "0.5"  # the smallest whose heads flash-attn knows
-REQUEST = SpeechRequest(
-    target_text="hello the world " * 8, params=SamplingParams(max_length=8, ignore_stop=True, seed=1)
-)
 
 
 def check_flash(check: Check, root: Path) -> None:
@@ -83,8 +78,7 @@ def _check_attention(check: Check, batch: int, num_tokens: int, heads: int, kv_h
 
 
 def _check_engine(check: Check, root: Path) -> None:
-    folder = root / f"flash-{GENERATION}"
-    make_checkpoint(folder, size=GENERATION, seed=0, device="cuda")
+    folder = small_release(root)
     first: dict[str, np.ndarray] = {}
     for attention in PAGE_SIZES:
         config = EngineConfig(max_running=2, max_model_len=1024, kv_cache_mib=256, attention=attention)

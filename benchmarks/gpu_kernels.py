@@ -7,8 +7,7 @@ from collections.abc import Callable
 import torch
 
 from benchmarks.products.shapes import release_shapes
-from benchmarks.products.timing import LIMITS as PRODUCT_LIMITS
-from benchmarks.products.timing import Inputs, relative_error
+from benchmarks.products.timing import Inputs, error_limit, relative_error
 from voxcpm_core.kernels.layer_ops import TorchLayerOps
 from voxcpm_core.kernels.noise import philox_normal
 from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention
@@ -56,18 +55,19 @@ def _check_norm(check: Check, dtype: torch.dtype) -> None:
 
 
 def _check_products(check: Check) -> None:
-    """As the engine has them run, against float64; in float32, which takes long to compile, one of each op."""
+    """As the engine has them run, against float64; in float32 and with weights in float8 two, to compile less."""
     ops = TritonLayerOps(CUDA)
-    shapes = release_shapes("bfloat16") | {
-        shape: rows for shape, rows in release_shapes("float32").items() if shape.k == 2048 and shape.n != shape.k
+    others = release_shapes("float32") | release_shapes(fp8=True)
+    shapes = release_shapes() | {
+        shape: rows for shape, rows in others.items() if shape.k == 2048 and shape.n != shape.k
     }
     for shape, all_rows in shapes.items():
-        inputs = Inputs(shape, CUDA, cache_bytes=0)
+        inputs, fp8 = Inputs(shape, CUDA, cache_bytes=0), ", weights in float8" * shape.fp8
         for num_rows in (all_rows[0], 33, all_rows[-1]):
             x, residual = inputs.rows(num_rows)
             error = relative_error(inputs, ops, x, residual, inputs.expected(x, residual))
-            name = f"{shape.op} [{num_rows}, {shape.k}] x [{shape.n}], {shape.dtype}, relative error"
-            check(name, error, PRODUCT_LIMITS[shape.dtype])
+            name = f"{shape.op} [{num_rows}, {shape.k}] x [{shape.n}], {shape.dtype}{fp8}, relative error"
+            check(name, error, error_limit(shape, ops._choice(shape, num_rows)))
 
 
 def _attention_error(

@@ -22,9 +22,9 @@ from benchmarks.other_kernels import time_others
 from benchmarks.products.compiling import compile_all
 from benchmarks.products.search import Point, Search, Timings
 from benchmarks.products.shapes import release_shapes
-from benchmarks.products.timing import LIMITS, GraphTimer, Inputs, make_ops, relative_error
+from benchmarks.products.timing import GraphTimer, Inputs, error_limit, make_ops, relative_error
 from benchmarks.products.work import work_of
-from voxcpm_core.kernels.product_configs import TUNED, Gpu, ProductConfig, slug, table_json
+from voxcpm_core.kernels.product_configs import TUNED, Gpu, ProductConfig, read_table, slug, table_json
 from voxcpm_core.kernels.triton_layer_ops import gpu_of
 
 NUM_CALLS = 32  # in a graph, at least
@@ -54,7 +54,7 @@ class Measuring:
             try:
                 ops = make_ops(config, DEVICE)
                 error = relative_error(inputs, ops, x, residual, expected)
-                if not error <= LIMITS[point.shape.dtype]:
+                if not error <= error_limit(point.shape, config):
                     raise ArithmeticError(f"relative error {error:.1e}")
                 target = residual.clone()
                 timings[config] = self._timer.microseconds(
@@ -85,7 +85,7 @@ def _config_name(config: ProductConfig | None) -> str:
 def row_of(point: Point, timings: Timings, gpu_name: str) -> dict[str, Any]:
     """What is known of a point; `share_of_limit` is that of the card's bandwidth or tensor cores, whichever binds."""
     best = min(timings, key=timings.__getitem__)
-    work = work_of(point.shape, point.num_rows, getattr(torch, point.shape.dtype).itemsize)
+    work = work_of(point.shape, point.num_rows)
     best_us, card = timings[best], CARDS.get(gpu_name)
     return {
         **point.shape._asdict(), "rows": point.num_rows, "config": _config_name(best), "us": best_us,
@@ -106,10 +106,12 @@ def print_row(point: Point, timings: Timings, gpu_name: str) -> None:
 
 
 def write(search: Search, others: list[dict[str, Any]], gpu: Gpu, tune: Path | None, report: Path | None) -> None:
-    """What was found until now."""
+    """What was found until now. A table keeps the products of other weights that the engine's has for that GPU."""
+    timed = {point.shape.fp8 for point in search.found}
+    kept = {shape: rows for shape, rows in read_table(gpu).items() if shape.fp8 not in timed}
     versions = {"torch": torch.__version__, "triton": triton.__version__}
     if tune:
-        tune.write_text(json.dumps({**versions, **table_json(gpu, search.table())}, indent=1) + "\n")
+        tune.write_text(json.dumps({**versions, **table_json(gpu, {**kept, **search.table()})}, indent=1) + "\n")
         print(f"wrote {tune}; the engine reads {TUNED / slug(gpu.name)}.json")
     if report:
         rows = [row_of(point, timings, gpu.name) for point, timings in search.found.items() if timings]
@@ -119,7 +121,8 @@ def write(search: Search, others: list[dict[str, Any]], gpu: Gpu, tune: Path | N
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tune", type=Path, help="write the engine's table there")
+    parser.add_argument("--fp8", action="store_true", help="products with weights in float8 in the others' place")
+    parser.add_argument("--tune", type=Path, help="write the engine's table there, with what it has of others")
     parser.add_argument("--json", type=Path, help="write all timings there")
     parser.add_argument("--seconds", type=float, default=230.0, help="stop measuring after that")
     arguments = parser.parse_args()
@@ -130,7 +133,7 @@ def main() -> int:
     print(f"{gpu.name}, torch {torch.__version__}, triton {triton.__version__}")
     others = time_others(DEVICE)
     measuring = Measuring()
-    search = Search(release_shapes(), compile_all, measuring, arguments.seconds)
+    search = Search(release_shapes(fp8=arguments.fp8), compile_all, measuring, arguments.seconds)
     print("op              n     k  rows  best                            us   GB/s   TF/s  %lim  cuBLAS us")
     try:
         search.run(

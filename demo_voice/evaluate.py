@@ -1,6 +1,6 @@
 """What a checkpoint says, measured: words understood, lengths, shuffled words, cloned voices.
 
-Run: python -m demo_voice.evaluate CHECKPOINT [--count 200] [--json FILE] [--picture FILE]
+Run: python -m demo_voice.evaluate CHECKPOINT [--count 200] [--weights fp8] [--json FILE] [--picture FILE]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from demo_voice.evaluate_cloning import evaluate_cloning
 from demo_voice.evaluate_text import evaluate_sentences, evaluate_shuffled
 from demo_voice.held_out import held_out_sentences
 from voxcpm_core.api import SyncPool, VoxCPM
+from voxcpm_core.config import EngineConfig
 
 Json = dict[str, Any]
 
@@ -24,10 +25,15 @@ _NUM_CLONED_TEXTS = 2
 _PICTURED = 0
 
 
-def evaluate(model: str, count: int, num_processes: int, picture: Path | None = None) -> Json:
-    """All figures of a checkpoint on the first `count` held-out sentences, on the CPU, with fixed seeds."""
+def evaluate(
+    model: str, count: int, num_processes: int, picture: Path | None = None, weights: str = EngineConfig.weights
+) -> Json:
+    """All figures of a checkpoint on the first `count` held-out sentences, on the CPU, with fixed seeds.
+
+    `weights`: the engine's setting.
+    """
     texts = held_out_sentences()[:count]
-    pool = VoxCPM.from_pretrained(model, devices=["cpu"])
+    pool = VoxCPM.from_pretrained(model, devices=["cpu"], weights=weights)
     assert isinstance(pool, SyncPool)
     with pool:
         sentences, source, made = evaluate_sentences(pool, texts, num_processes)
@@ -38,6 +44,7 @@ def evaluate(model: str, count: int, num_processes: int, picture: Path | None = 
         return {
             "model": Path(model).name,
             "num_sentences": len(texts),
+            "weights": weights,
             "sentences": sentences,
             "shuffled": evaluate_shuffled(pool, texts[::_SHUFFLED_SHARE], num_processes),
             "cloning": evaluate_cloning(pool, texts[:_NUM_CLONED_TEXTS], num_processes),
@@ -79,10 +86,11 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("--count", type=int, default=len(held_out_sentences()), help="sentences, for a quick look")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="of the recogniser")
+    parser.add_argument("--weights", default=EngineConfig.weights, help="the engine's setting: dtype or fp8")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path, help="PNG of the first sentence's spectrograms")
     args = parser.parse_args()
-    results = evaluate(args.checkpoint, args.count, args.processes, args.picture)
+    results = evaluate(args.checkpoint, args.count, args.processes, args.picture, args.weights)
     if args.json is not None:
         args.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(table(results))

@@ -68,4 +68,4 @@ def _is_sensible(shape: Shape, config: ProductConfig, num_rows: int, num_process
     most_values = VALUES_BESIDE_NORM if config.fuses_norm(shape.op) else VALUES_PER_THREAD
     if _num_sums(shape, config.block_m, config.block_n) > most_values * num_threads:
         return False
-    return config.shared_bytes(shape.op, 2) <= SHARED_BYTES
+    return config.shared_bytes(shape) <= SHARED_BYTES

@@ -12,6 +12,7 @@ import torch
 
 from voxcpm_core.kernels import triton_products
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape
+from voxcpm_core.kernels.triton_fp8 import knows_float8
 
 SILENCE_S = 30.0  # a process that crashed takes its work along; whoever waits for it gives up after that
 
@@ -57,8 +58,10 @@ def compile_one(job: Job) -> None:
     """As a launch with torch's tensors would, which then finds it in the cache."""
     shape, config = job
     dtype = getattr(torch, shape.dtype)
+    weight, scales = (torch.uint8, torch.float32) if shape.fp8 else (dtype, dtype)
     parts = torch.float32 if config.splits > 1 else dtype
+    knows_fp8 = knows_float8(torch.device("cuda", torch.cuda.current_device()))
     triton_products._product.warmup(
-        dtype, dtype, dtype, dtype, dtype, parts, torch.int32, 22, 1.0, 1e-5,
-        **triton_products.constants(shape, config, dtype.itemsize), **triton_products.options(config), grid=(1, 1, 1),
+        dtype, weight, scales, dtype, dtype, dtype, parts, torch.int32, 22, 1.0, 1e-5,
+        **triton_products.constants(shape, config, knows_fp8), **triton_products.options(config), grid=(1, 1, 1),
     )  # fmt: skip

@@ -14,12 +14,12 @@ BATCHES = (1, 2, 4, 8, 16, 32, 48, 60, 64)
 STEP, STEP_OF_FEW, FEW, STEP_OF_MANY, MANY = 1.3, 3.0, 16, 1.05, 700
 
 
-def release_shapes(dtype: str = "bfloat16") -> dict[Shape, list[int]]:
-    """Each distinct product and its numbers of rows, ascending and thinned out."""
+def release_shapes(dtype: str = "bfloat16", fp8: bool = False) -> dict[Shape, list[int]]:
+    """Each distinct product and its numbers of rows, ascending and thinned out; `fp8`: of weights in float8."""
     rows: dict[Shape, set[int]] = {}
     for generation in RELEASES:
         for shape, num_rows in _model_products(ModelConfig.from_json(release_config(generation)), dtype):
-            rows.setdefault(shape, set()).add(num_rows)
+            rows.setdefault(shape._replace(fp8=fp8), set()).add(num_rows)
     return {shape: thinned(found) for shape, found in rows.items()}
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from voxcpm_core.kernels.fp8 import quantised
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape
 from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
@@ -15,8 +16,14 @@ from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
 EPS = 1e-5
 # |found - expected| / |expected| over the whole result; one wrong tile is more.
 LIMITS = {"bfloat16": 1e-2, "float32": 1e-5}
+FP8_ROWS_LIMIT = 6e-2  # where rows are rounded to float8, which puts each value off by 2 to 3 % of itself
 MIN_COPIES, MAX_COPIES = 8, 96
 NUM_REPEATS = 3  # of a split product, whose programs arrive in another order each time
+
+
+def error_limit(shape: Shape, config: ProductConfig | None) -> float:
+    """Of a product run like that, beside what its weights, in float8 or not, give in float64."""
+    return FP8_ROWS_LIMIT if shape.fp8 and config is None else LIMITS[shape.dtype]
 
 
 class Inputs:
@@ -24,14 +31,19 @@ class Inputs:
 
     def __init__(self, shape: Shape, device: torch.device, cache_bytes: int) -> None:
         dtype = getattr(torch, shape.dtype)
-        weight_bytes = shape.n * shape.k * dtype.itemsize
+        weight_bytes = shape.n * shape.k * shape.weight_itemsize
         num_copies = max(MIN_COPIES, min(MAX_COPIES, -(-2 * cache_bytes // weight_bytes)))
         self.shape, self.device, self.dtype = shape, device, dtype
-        self.linears = [
-            Linear(torch.randn(shape.n, shape.k, device=device, dtype=dtype) * shape.k**-0.5)
-            for _ in range(num_copies)
-        ]
+        self.linears = [self._linear() for _ in range(num_copies)]
         self.norm_weight = torch.randn(shape.k, device=device, dtype=dtype)
+
+    def _linear(self) -> Linear:
+        n, k = self.shape.n, self.shape.k
+        weight = torch.randn(n, k, device=self.device, dtype=self.dtype) * k**-0.5
+        if not self.shape.fp8:
+            return Linear(weight)
+        codes, scales = quantised(weight)
+        return Linear(codes, scales=scales)
 
     def rows(self, num_rows: int) -> tuple[Tensor, Tensor]:
         """x [num_rows, k] and what it is added to [num_rows, num_columns]."""
@@ -43,7 +55,7 @@ class Inputs:
 
     def expected(self, x: Tensor, residual: Tensor) -> Tensor:
         """The product with the first weights, in float64."""
-        weight, wide = self.linears[0].weight.double(), x.double()
+        weight, wide = self.linears[0].weight_in(torch.float64).double(), x.double()
         if self.shape.op == "linear_add":
             return residual.double() + F.linear(wide, weight)
         wide = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + EPS) * self.norm_weight.double()

@@ -19,7 +19,8 @@ class Work(NamedTuple):
         return max(self.num_bytes / card.gb_per_s / 1e3, self.num_flops / card.tf_per_s / 1e6)
 
 
-def work_of(shape: Shape, num_rows: int, itemsize: int) -> Work:
+def work_of(shape: Shape, num_rows: int) -> Work:
     """Weights, rows and results once each; a residual sum is read too."""
     results = num_rows * shape.num_columns * (2 if shape.op == "linear_add" else 1)
-    return Work((shape.n * shape.k + num_rows * shape.k + results) * itemsize, 2 * num_rows * shape.n * shape.k)
+    num_bytes = shape.n * shape.k * shape.weight_itemsize + (num_rows * shape.k + results) * shape.itemsize
+    return Work(num_bytes, 2 * num_rows * shape.n * shape.k)

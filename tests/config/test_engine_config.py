@@ -36,6 +36,7 @@ def test_an_empty_value_means_the_default():
         ({"max_timesteps": "1"}, "max_timesteps: expected an integer >= 2, got 1"),
         ({"dtype": "float16"}, "dtype: expected 'float32' or 'bfloat16', got 'float16'"),
         ({"cuda_graphs": "maybe"}, "cuda_graphs: expected 'on' or 'off', got 'maybe'"),
+        ({"weights": "int8"}, "weights: expected 'dtype' or 'fp8', got 'int8'"),
         ({"attention": "cuda"}, "attention: expected 'triton' or 'flash', got 'cuda'"),
         ({"attention": "flash", "page_size": "16"}, "page_size: attention 'flash' takes multiples of 256, got 16"),
         ({"run_ahead": "maybe"}, "run_ahead: expected 'on', 'off' or 'auto', got 'maybe'"),

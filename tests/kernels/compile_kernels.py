@@ -16,6 +16,7 @@ from tests.kernels.vae_variants import vae_variants
 from tests.kernels.variant import Variant
 from voxcpm_core.kernels import (
     triton_attention,
+    triton_fp8,
     triton_guidance,
     triton_layer_ops,
     triton_local_attention,
@@ -34,8 +35,8 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 def variants(name: str, capability: int, more: bool) -> list[Variant]:
     """One of each kernel with values of that type, as VoxCPM2 has them; `more`: also for other numbers of rows."""
     return [
-        *_attention_variants(name), *_product_variants(name, capability, more), *_lora_variants(name, more),
-        *_other_variants(name),
+        *_attention_variants(name), *_product_variants(name, capability, more), *_fp8_variants(name, capability, more),
+        *_lora_variants(name, more), *_other_variants(name),
     ]
 
 
@@ -51,18 +52,41 @@ def _product_variants(name: str, capability: int, more: bool) -> list[Variant]:
     if capability >= 90 and name == "bf16":
         found += [(shape, ProductConfig(128, 64, 64, 2, 8, 4, pdl=True)) for shape in (shapes if more else shapes[:1])]
         found += [(shapes[1], ProductConfig(128, 128, 64, 1, 8, 4, norm_first=True))]
-    values = ("x_ptr", "weight_ptr", "norm_ptr", "residual_ptr", "out_ptr")
+    return [_product_variant(name, shape, config, capability) for shape, config in found]
+
+
+def _product_variant(name: str, shape: Shape, config: ProductConfig, capability: int) -> Variant:
+    values, knows_fp8 = ("x_ptr", "norm_ptr", "residual_ptr", "out_ptr"), capability >= 89
     types = {
-        **dict.fromkeys(values, f"*{name}"), "parts_ptr": "*fp32", "counters_ptr": "*i32", "num_rows": "i32",
-        "scale": "fp32", "eps": "fp32",
+        **dict.fromkeys(values, f"*{name}"), "weight_ptr": "*u8" if shape.fp8 else f"*{name}",
+        "scales_ptr": "*fp32" if shape.fp8 else f"*{name}", "parts_ptr": "*fp32", "counters_ptr": "*i32",
+        "num_rows": "i32", "scale": "fp32", "eps": "fp32",
     }
-    return [
-        Variant(
-            triton_products._product, types, triton_products.constants(shape, config, dtype.itemsize),
-            triton_products.options(config),
-        )
-        for shape, config in found
+    return Variant(
+        triton_products._product, types, triton_products.constants(shape, config, knows_fp8),
+        triton_products.options(config),
+    )
+
+
+def _fp8_variants(name: str, capability: int, more: bool) -> list[Variant]:
+    """Products of a block with weights in float8, and rows in float8 where the GPU knows it."""
+    dtype = str(DTYPES[name]).removeprefix("torch.")
+    shapes = [Shape("norm_swiglu", 12288, 2048, dtype, fp8=True)]
+    if more:
+        shapes += [Shape("norm_linear", 2560, 2048, dtype, fp8=True), Shape("linear_add", 2048, 6144, dtype, fp8=True)]
+    rows = (1, 22, 64, 128) if more else (22, 128) if capability >= 90 else (22,)
+    variants = [
+        _product_variant(name, shape, rule(shape, num_rows, NUM_PROCESSORS), capability)
+        for shape in shapes for num_rows in rows
     ]
+    if capability >= 89:
+        types = {
+            **dict.fromkeys(("x_ptr", "norm_ptr"), f"*{name}"), "out_ptr": "*u8", "scales_ptr": "*fp32", "k": "i32",
+            "eps": "fp32",
+        }
+        for k, norm in ((2048, True), (6144, False)) if more else ((2048, True),):
+            variants.append(Variant(triton_fp8._quantise, types, {"NORM": norm, **triton_fp8.constants(k)}))
+    return variants
 
 
 def _attention_variants(name: str) -> list[Variant]:

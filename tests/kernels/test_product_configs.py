@@ -41,6 +41,16 @@ def test_a_table_is_read_as_it_was_written(tmp_path):
     assert read_table(H200, tmp_path) == TABLE
 
 
+def test_weights_in_float8_have_rows_of_their_own(tmp_path):
+    small = QKV._replace(fp8=True)
+    table = {**TABLE, small: [Threshold(16, LARGE), Threshold(352, SMALL)]}
+    write(tmp_path, H200, table)
+    read = read_table(H200, tmp_path)
+    assert read == table
+    assert choose(read, small, 1, NUM_PROCESSORS) == LARGE
+    assert choose(TABLE, small, 1, NUM_PROCESSORS) == rule(small, 1, NUM_PROCESSORS)
+
+
 def test_gpus_of_the_same_make_share_a_table(tmp_path):
     write(tmp_path, H200, TABLE)
     assert read_table(H100, tmp_path) == TABLE
@@ -58,7 +68,7 @@ def test_the_tables_that_ship_fit_their_gpus():
         table = read_table(gpu)
         assert {shape.op for shape in table} == set(OPS)
         configs = [(shape, row.config) for shape, rows in table.items() for row in rows if row.config]
-        assert max(config.shared_bytes(shape.op, 2) for shape, config in configs) <= HOPPER_SHARED_BYTES
+        assert max(config.shared_bytes(shape) for shape, config in configs) <= HOPPER_SHARED_BYTES
     assert read_table(H100) == read_table(H200)
 
 
@@ -86,13 +96,14 @@ def test_the_table_decides_up_to_its_last_threshold_and_the_rule_above():
 
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("fp8", [False, True])
 @pytest.mark.parametrize("size", [(2048, 6144), (1024, 4096), (12288, 2048), (1280, 1024), (64, 32)])
-def test_the_rule_fits_every_gpu_and_fills_it_about_once(op, size, dtype):
-    shape = Shape(op, *size, dtype)
-    for num_rows in (1, 16, 22, 64):
+def test_the_rule_fits_every_gpu_and_fills_it_about_once(op, size, dtype, fp8):
+    shape, most_rows = Shape(op, *size, dtype, fp8), 128 if fp8 else 64
+    for num_rows in (1, 16, 22, 64, most_rows):
         config = rule(shape, num_rows, NUM_PROCESSORS)
-        assert config.shared_bytes(op, 4 if dtype == "float32" else 2) <= RULE_SHARED_BYTES
+        assert config.shared_bytes(shape) <= RULE_SHARED_BYTES
         assert config.num_stages >= 2
         num_programs = config.num_tiles(num_rows, shape.num_columns) * config.splits
         assert config.splits == 1 or num_programs <= NUM_PROCESSORS
-    assert rule(shape, 65, NUM_PROCESSORS) is None
+    assert rule(shape, most_rows + 1, NUM_PROCESSORS) is None

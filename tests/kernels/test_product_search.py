@@ -42,7 +42,7 @@ def test_candidates_fit_and_are_there_for_every_product():
             assert found
             assert len(set(found)) == len(found)
             for config in found:
-                assert config.shared_bytes(shape.op, 2) <= SHARED_BYTES
+                assert config.shared_bytes(shape) <= SHARED_BYTES
                 assert config.num_tiles(num_rows, shape.num_columns) <= NUM_COUNTERS
 
 
@@ -104,11 +104,13 @@ def test_nothing_is_measured_when_the_time_is_over():
     assert search.table() == {}
 
 
-@pytest.mark.parametrize("op", ["norm_linear", "norm_swiglu", "linear_add"])
+@pytest.mark.parametrize(
+    ("op", "fp8"), [("norm_linear", False), ("norm_swiglu", False), ("linear_add", False), ("linear_add", True)]
+)
 @pytest.mark.parametrize("config", [None, ProductConfig(16, 32, 64, 2, 4, 3)], ids=["cublas", "own"])
-def test_results_are_held_against_float64(op, config):
+def test_results_are_held_against_float64(op, fp8, config):
     torch.manual_seed(0)
-    inputs = Inputs(Shape(op, 48, 96, "float32"), DEVICE, cache_bytes=0)
+    inputs = Inputs(Shape(op, 48, 96, "float32", fp8), DEVICE, cache_bytes=0)
     x, residual = inputs.rows(5)
     kept = residual.clone()
     expected = inputs.expected(x, residual)
@@ -119,7 +121,7 @@ def test_results_are_held_against_float64(op, config):
 
 def test_the_limit_is_bandwidth_for_few_rows_and_arithmetic_for_many():
     card = Card(gb_per_s=1000.0, tf_per_s=100.0)
-    few, many = work_of(SHAPE, 1, 2), work_of(SHAPE, 4096, 2)
+    few, many = work_of(SHAPE, 1), work_of(SHAPE, 4096)
     assert few.num_bytes == 2 * (1024 * 4096 + 4096 + 2 * 1024)
     assert math.isclose(few.limit_us(card), few.num_bytes / 1e6)
     assert math.isclose(many.limit_us(card), 2 * 4096 * 1024 * 4096 / 1e8)

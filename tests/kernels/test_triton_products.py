@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from voxcpm_core.kernels.fp8 import quantised
 from voxcpm_core.kernels.layer_ops import TorchLayerOps
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape
@@ -29,12 +30,20 @@ def randn(*shape: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 class Case:
     """Random inputs of a product, its reference, and the kernel on it."""
 
-    def __init__(self, op: str, num_rows: int, num_columns: int, k: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self, op: str, num_rows: int, num_columns: int, k: int, dtype: torch.dtype, fp8: bool = False
+    ) -> None:
         n = num_columns * (2 if op == "norm_swiglu" else 1)
-        self.shape = Shape(op, n, k, str(dtype).removeprefix("torch."))
+        self.shape = Shape(op, n, k, str(dtype).removeprefix("torch."), fp8)
         self.dtype = dtype
         self.x = randn(num_rows, k, dtype=dtype, seed=0)
-        self.linear = Linear(randn(n, k, dtype=dtype, seed=1) * k**-0.5)
+        weight = randn(n, k, dtype=dtype, seed=1) * k**-0.5
+        self.linear = Linear(weight)
+        if fp8:  # rows of very different sizes, and one of zeros
+            weight *= torch.logspace(-3, 1, n, device=DEVICE, dtype=dtype).unsqueeze(1)
+            weight[0] = 0.0
+            codes, scales = quantised(weight)
+            self.linear = Linear(codes, scales=scales)
         self.norm_weight = randn(k, dtype=dtype, seed=2)
         self.residual = randn(num_rows, num_columns, dtype=dtype, seed=3)
         self.counters = triton_products.new_counters(DEVICE)
@@ -48,7 +57,7 @@ class Case:
 
     def found(self, splits: int, scale: float = 1.0, in_place: bool = False) -> torch.Tensor:
         config = ProductConfig(16, 32, 64, splits, num_warps=4, num_stages=3)
-        arguments = self.shape, config, self.counters, self.x, self.linear.weight
+        arguments = self.shape, config, self.counters, self.x, self.linear
         if self.shape.op == "linear_add":
             return triton_products.product(*arguments, residual=self.residual, scale=scale, in_place=in_place)
         return triton_products.product(*arguments, self.norm_weight, EPS)
@@ -73,6 +82,30 @@ class Case:
 @pytest.mark.parametrize(("dtype", "splits"), [(torch.float32, 1), (torch.float16, 2)], ids=str)
 def test_products_of_all_sizes(op, size, dtype, splits):
     Case(op, *size, dtype).check(splits)
+
+
+@pytest.mark.parametrize("op", ["norm_linear", "norm_swiglu", "linear_add"])
+@pytest.mark.parametrize(("dtype", "splits", "knows_float8"), [
+    (torch.float32, 1, True), (torch.float32, 2, False), (torch.float16, 2, True),
+], ids=str)  # fmt: skip
+def test_weights_in_float8(op, dtype, splits, knows_float8, monkeypatch):
+    monkeypatch.setattr(triton_products, "knows_float8", lambda device: knows_float8)
+    Case(op, 19, 24, 144, dtype, fp8=True).check(splits)
+
+
+def test_every_code_of_float8_is_widened_exactly():
+    codes = torch.arange(256, device=DEVICE, dtype=torch.int32).to(torch.uint8).view(8, 32)
+    codes[(codes & 0x7F) == 0x7F] = 0  # not a number, which no weight is
+    linear = Linear(codes.view(torch.float8_e4m3fn), scales=torch.ones(8, device=DEVICE))
+    config = ProductConfig(16, 16, 32, 1, num_warps=4, num_stages=3, norm_first=True)
+    shape = Shape("norm_linear", 8, 32, "float32", fp8=True)
+    for knows_float8 in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(triton_products, "knows_float8", lambda device, knows=knows_float8: knows)
+            found = triton_products.product(
+                shape, config, triton_products.new_counters(DEVICE), torch.eye(32, device=DEVICE), linear
+            )
+        assert torch.equal(found, linear.weight.float().t())
 
 
 @pytest.mark.parametrize("op", ["norm_linear", "norm_swiglu", "linear_add"])

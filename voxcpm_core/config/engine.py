@@ -20,6 +20,7 @@ class EngineConfig:
     model: str = ""  # checkpoint folder, Hugging Face id, or "demo"
     device: str = ""  # "cuda:0", "cpu"; "": Triton's choice, else cuda when there is one
     dtype: str = ""  # "float32" or "bfloat16"; "": the checkpoint's on CUDA, float32 on the CPU
+    weights: str = "dtype"  # as `dtype` says, or "fp8": those of the blocks' products in 8 bits
     max_running: int = 64  # streams that are generated at once
     max_waiting: int = 8  # requests held in the engine's own FIFO; the rest waits in Triton's queue
     max_model_len: int = 4096  # LM positions of one request, prefill included
@@ -66,6 +67,8 @@ class EngineConfig:
             raise ConfigError(f"max_timesteps: expected an integer >= 2, got {self.max_timesteps}")
         if self.dtype not in ("", "float32", "bfloat16"):
             raise ConfigError(f"dtype: expected 'float32' or 'bfloat16', got {shown(self.dtype)}")
+        if self.weights not in ("dtype", "fp8"):
+            raise ConfigError(f"weights: expected 'dtype' or 'fp8', got {shown(self.weights)}")
         if self.attention not in PAGE_SIZES:
             raise ConfigError(f"attention: expected 'triton' or 'flash', got {shown(self.attention)}")
         if self.attention == "flash" and self.page_size % PAGE_SIZES["flash"]:

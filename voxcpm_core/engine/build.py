@@ -69,7 +69,9 @@ def build_core(
     kernels = triton_kernels(device, attention) if use_graphs else torch_kernels(attention)
     tensors = read_tensors(folder, model_config)
     lora, loras = _adapters(config, model_config, device, dtype, kernels)
-    model = VoxCPMModel.load(model_config, tensors, device, dtype, num_positions, kernels.layer_ops, lora)
+    model = VoxCPMModel.load(
+        model_config, tensors, device, dtype, num_positions, kernels.layer_ops, lora, fp8=config.weights == "fp8"
+    )
     vae_tensors = read_vae_tensors(folder, model_config)
     encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)
     decoder = kernels.vae_decoder(VaeDecoder.from_tensors(model_config.vae, vae_tensors, device))

@@ -21,6 +21,8 @@ TUNED = Path(__file__).parent / "tuned"
 
 MIN_BLOCK = 16  # side of a matrix product
 MAX_RULE_ROWS = 64  # with more, the products themselves outweigh the starts of kernels
+MAX_RULE_FP8_ROWS = 128  # with more, rows in float8, too, save more than they cost
+MAX_NORM_ROWS = 64  # of a program, whose squares are kept beside its sums
 MAX_RULE_SPLITS = 4
 RULE_SHARED_BYTES = 96 * 1024  # of a program; every supported GPU has as much
 NUM_COUNTERS = 1 << 14  # tiles of one product that may be split
@@ -42,10 +44,12 @@ class ProductConfig:
     def fuses_norm(self, op: Op) -> bool:
         return op != "linear_add" and not self.norm_first
 
-    def shared_bytes(self, op: Op, itemsize: int) -> int:
-        """What the passes in flight take at most."""
-        columns = self.block_n * (2 if op == "norm_swiglu" else 1)
-        return (self.block_m + columns) * self.block_k * itemsize * self.num_stages
+    def shared_bytes(self, shape: Shape) -> int:
+        """What the passes in flight take at most, and weights in float8 when they are widened."""
+        columns, itemsize = self.block_n * (2 if shape.op == "norm_swiglu" else 1), shape.itemsize
+        widened = columns * self.block_k * itemsize if shape.fp8 else 0
+        row_bytes = self.block_m * itemsize + columns * shape.weight_itemsize
+        return row_bytes * self.block_k * self.num_stages + widened
 
     def num_tiles(self, num_rows: int, num_columns: int) -> int:
         return -(-num_rows // self.block_m) * -(-num_columns // self.block_n)
@@ -60,12 +64,22 @@ class Gpu(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A product's weights [n, k], of values of `dtype` (as torch names it)."""
+    """A product's weights [n, k], beside values of `dtype` (as torch names it), and in it or in float8."""
 
     op: Op
     n: int
     k: int
     dtype: str
+    fp8: bool = False
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a value."""
+        return 4 if self.dtype == "float32" else 2
+
+    @property
+    def weight_itemsize(self) -> int:
+        return 1 if self.fp8 else self.itemsize
 
     @property
     def num_columns(self) -> int:
@@ -103,7 +117,7 @@ def read_table(gpu: Gpu, folder: Path = TUNED) -> Table:
 def _parsed(file: Path, values: dict[str, Any]) -> Table:
     table: Table = {}
     for product in values["products"]:
-        shape = Shape(product["op"], product["n"], product["k"], product["dtype"])
+        shape = Shape(product["op"], product["n"], product["k"], product["dtype"], product.get("fp8", False))
         thresholds = [Threshold(row["max_rows"], _config(row["config"])) for row in product["rows"]]
         for max_rows, config in thresholds:
             if config and config.splits > 1 and config.num_tiles(max_rows, shape.num_columns) > NUM_COUNTERS:
@@ -140,7 +154,7 @@ def choose(table: Table, shape: Shape, num_rows: int, num_processors: int) -> Pr
 
 def rule(shape: Shape, num_rows: int, num_processors: int) -> ProductConfig | None:
     """Few rows: one block of them, and about one wave of programs over the columns. More: cuBLAS."""
-    if num_rows > MAX_RULE_ROWS:
+    if num_rows > (MAX_RULE_FP8_ROWS if shape.fp8 else MAX_RULE_ROWS):
         return None
     wide = shape.dtype == "float32"
     block_m = MIN_BLOCK if wide else max(MIN_BLOCK, 1 << (num_rows - 1).bit_length())
@@ -150,7 +164,11 @@ def rule(shape: Shape, num_rows: int, num_processors: int) -> ProductConfig | No
     num_tiles = -(-num_rows // block_m) * -(-shape.num_columns // block_n)
     num_passes = -(-shape.k // block_k)
     splits = max(1, min(num_processors // num_tiles, MAX_RULE_SPLITS, num_passes))
-    config = ProductConfig(block_m, block_n, block_k, splits, num_warps=4, num_stages=5)
-    while config.shared_bytes(shape.op, 4 if wide else 2) > RULE_SHARED_BYTES:
+    many = block_m > MAX_NORM_ROWS
+    config = ProductConfig(
+        block_m, block_n, block_k, splits, num_warps=8 if many else 4, num_stages=5,
+        norm_first=many and shape.op != "linear_add",
+    )
+    while config.shared_bytes(shape) > RULE_SHARED_BYTES:
         config = dataclasses.replace(config, num_stages=config.num_stages - 1)
     return config

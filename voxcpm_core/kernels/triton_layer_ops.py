@@ -18,6 +18,7 @@ from voxcpm_core.kernels.paged_attention import PagedAttention, PagedContext
 from voxcpm_core.kernels.product_configs import Gpu, Op, ProductConfig, Shape, choose, read_table
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
+from voxcpm_core.kernels.triton_fp8 import has_quantised_product, product_of_quantised
 from voxcpm_core.kernels.triton_guidance import guided_step
 from voxcpm_core.kernels.triton_local_attention import local_attention
 from voxcpm_core.kernels.triton_pdl import begin, dependent
@@ -94,7 +95,7 @@ class TritonLayerOps:
 
     def _config(self, op: Op, linear: Linear, x: Tensor) -> tuple[Shape, ProductConfig | None]:
         assert linear.bias is None
-        shape = Shape(op, *linear.weight.shape, str(x.dtype).removeprefix("torch."))
+        shape = Shape(op, *linear.weight.shape, str(x.dtype).removeprefix("torch."), linear.scales is not None)
         return shape, self._choice(shape, x.shape[:-1].numel())
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -107,12 +108,15 @@ class TritonLayerOps:
     def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:
         shape, config = self._config("norm_linear", linear, x)
         if config is not None and config.fuses_norm(shape.op):
-            y = product(shape, config, self._counters, x, linear.weight, norm_weight, eps)
+            y = product(shape, config, self._counters, x, linear, norm_weight, eps)
+            return y if linear.lora is None else linear.lora.add(y, x, norm=Norm(norm_weight, eps))
+        if config is None and has_quantised_product(x, linear):
+            y = product_of_quantised(x, linear, Norm(norm_weight, eps))
             return y if linear.lora is None else linear.lora.add(y, x, norm=Norm(norm_weight, eps))
         normed = self.norm(x, norm_weight, eps)
         y = (
-            F.linear(normed, linear.weight) if config is None
-            else product(shape, config, self._counters, normed, linear.weight)
+            F.linear(normed, linear.weight_in(x.dtype)) if config is None
+            else product(shape, config, self._counters, normed, linear)
         )  # fmt: skip
         return y if linear.lora is None else linear.lora.add(y, normed)
 
@@ -120,24 +124,27 @@ class TritonLayerOps:
         if gate_up.lora is not None:  # what an adapter adds comes before the gating
             return _gated(self.norm_linear(x, norm_weight, eps, gate_up))
         shape, config = self._config("norm_swiglu", gate_up, x)
+        if config is not None and config.fuses_norm(shape.op):
+            return product(shape, config, self._counters, x, gate_up, norm_weight, eps)
+        if config is None and has_quantised_product(x, gate_up):
+            return _gated(product_of_quantised(x, gate_up, Norm(norm_weight, eps)))
+        normed = self.norm(x, norm_weight, eps)
         if config is None:
-            return _gated(F.linear(self.norm(x, norm_weight, eps), gate_up.weight))
-        if config.fuses_norm(shape.op):
-            return product(shape, config, self._counters, x, gate_up.weight, norm_weight, eps)
-        return product(shape, config, self._counters, self.norm(x, norm_weight, eps), gate_up.weight)
+            return _gated(F.linear(normed, gate_up.weight_in(x.dtype)))
+        return product(shape, config, self._counters, normed, gate_up)
 
     def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
         shape, config = self._config("linear_add", linear, branch)
         if config is not None:
-            y = product(
-                shape, config, self._counters, branch, linear.weight, residual=x, scale=scale, in_place=in_place
-            )
+            y = product(shape, config, self._counters, branch, linear, residual=x, scale=scale, in_place=in_place)
+        elif has_quantised_product(branch, linear):
+            y = torch.add(x, product_of_quantised(branch, linear), alpha=scale, out=x if in_place else None)
         else:
-            rows, total = branch.flatten(0, -2), x.flatten(0, -2)
+            rows, total, weight = branch.flatten(0, -2), x.flatten(0, -2), linear.weight_in(x.dtype)
             if in_place:  # cuBLAS adds to what is there; elsewhere torch copies it first
-                total.addmm_(rows, linear.weight.t(), alpha=scale)
+                total.addmm_(rows, weight.t(), alpha=scale)
             else:
-                total = torch.addmm(total, rows, linear.weight.t(), alpha=scale)
+                total = torch.addmm(total, rows, weight.t(), alpha=scale)
             y = total.view(x.shape)
         return y if linear.lora is None else linear.lora.add(y, branch, scale)
 

@@ -1,5 +1,7 @@
 """The products of a block as one Triton kernel: RMS norm before, gating or the residual sum after, W streamed once.
 
+Weights in float8 are widened on their way, and their columns scaled at the end.
+
 A program holds BLOCK_M rows and BLOCK_N columns of the result; where few programs would run, K is split over several,
 and the one that arrives last sums their parts in a fixed order. The norm is taken in the same pass: squares of x are
 summed beside the products of x * norm_weight, and each row is scaled at the end.
@@ -14,7 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.product_configs import NUM_COUNTERS, ProductConfig, Shape
+from voxcpm_core.kernels.triton_fp8 import knows_float8, widened
 from voxcpm_core.kernels.triton_pdl import grid_control
 
 LINE_BYTES = 128  # what one prefetch brings
@@ -52,7 +56,7 @@ def _piece(base_ptr, k, K: tl.constexpr, BLOCK_K: tl.constexpr):
 @triton.jit
 def _sums(
     x_ptr, gate_ptr, up_ptr, norm_ptr, num_rows, num_columns, first, last,
-    K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr,
+    K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, FP8: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Over K from `first` to `last`: products, those with the second W where GATED, and squares of each row of x."""
@@ -70,20 +74,26 @@ def _sums(
             squares += wide * wide
             x = (wide * norm.to(tl.float32)[None, :]).to(x.dtype)
             norm = _piece(norm_ptr, k + BLOCK_K, K, BLOCK_K)  # a pass ahead: Triton does not do it for so little
+        if FP8 != "":
+            weight = widened(weight, x.dtype, FP8 == "known")
         acc = tl.dot(x, tl.trans(weight), acc, input_precision="ieee")
         if GATED:
             weight = _tile(up_ptr, num_columns, k, K, BLOCK_N, BLOCK_K, "evict_first")
+            if FP8 != "":
+                weight = widened(weight, x.dtype, FP8 == "known")
             up = tl.dot(x, tl.trans(weight), up, input_precision="ieee")
     return acc, up, tl.sum(squares, axis=1)
 
 
 @triton.jit
 def _finish(
-    acc, up, squares, residual, out_ptr, is_out, scale, eps,
-    N: tl.constexpr, K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
+    acc, up, squares, residual, scales, up_scales, out_ptr, is_out, scale, eps,
+    N: tl.constexpr, K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr, FP8: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """What follows the product, in fp32, and the store; `out_ptr` points to the tile's corner."""
+    if FP8 != "":
+        acc, up = acc * scales[None, :], up * up_scales[None, :]
     if NORM:
         inverse = tl.rsqrt(squares / K + eps)[:, None]
         acc, up = acc * inverse, up * inverse
@@ -133,12 +143,15 @@ def _summed_parts(
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _product(
-    x_ptr, weight_ptr, norm_ptr, residual_ptr, out_ptr, parts_ptr, counters_ptr, num_rows, scale, eps,
-    N: tl.constexpr, K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr,
+    x_ptr, weight_ptr, scales_ptr, norm_ptr, residual_ptr, out_ptr, parts_ptr, counters_ptr, num_rows, scale, eps,
+    N: tl.constexpr, K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr, FP8: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr, LINE: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """x: [num_rows, K]; W: [N, K], twice that where GATED; residual and out: [num_rows, N], which may be the same."""
+    """x: [num_rows, K]; W: [N, K], twice that where GATED; residual and out: [num_rows, N], which may be the same.
+
+    FP8: "" where W is of the type of x; else it is float8 as uint8, "known" to the GPU or not, and scales: [N].
+    """
     block, tile, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     corner = (block * BLOCK_M).to(tl.int64)  # its row; 64 bits for what is multiplied by it
     column = (tile * BLOCK_N).to(tl.int64)
@@ -158,17 +171,24 @@ def _product(
         grid_control("wait")
     is_out = (tl.arange(0, BLOCK_M) < rows_left)[:, None] & (tl.arange(0, BLOCK_N) < columns_left)[None, :]
     out_ptr += corner * N + column
-    residual = 0.0
+    scales, up_scales, residual = 1.0, 1.0, 0.0
+    if FP8 != "":
+        column_at = tl.arange(0, BLOCK_N)
+        scales_ptr += column
+        scales = tl.load(scales_ptr + column_at, mask=column_at < columns_left, other=0.0)
+        up_scales = scales
+        if GATED:
+            up_scales = tl.load(scales_ptr + N + column_at, mask=column_at < columns_left, other=0.0)
     if ADD:  # asked for ahead of its use, since nothing else hides the time that it takes
         at = tl.arange(0, BLOCK_M)[:, None] * N + tl.arange(0, BLOCK_N)[None, :]
         residual = tl.load(residual_ptr + corner * N + column + at, mask=is_out, other=0.0)
     acc, up, squares = _sums(
         x_ptr, gate_ptr, up_ptr, norm_ptr, rows_left, columns_left, first, last,
-        K, NORM, GATED, BLOCK_M, BLOCK_N, BLOCK_K,
+        K, NORM, GATED, FP8, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     if SPLITS == 1:
-        _finish(acc, up, squares, residual, out_ptr, is_out, scale, eps,
-                N, K, NORM, GATED, ADD, BLOCK_M, BLOCK_N)  # fmt: skip
+        _finish(acc, up, squares, residual, scales, up_scales, out_ptr, is_out, scale, eps,
+                N, K, NORM, GATED, ADD, FP8, BLOCK_M, BLOCK_N)  # fmt: skip
     else:
         number = block * tl.num_programs(1) + tile
         parts_ptr += number.to(tl.int64) * (SPLITS * BLOCK_M * (BLOCK_N * (1 + GATED) + 1))
@@ -176,8 +196,8 @@ def _product(
         tl.debug_barrier()  # all threads' stores come before the count, which one thread does
         if tl.atomic_add(counters_ptr + number, 1, sem="acq_rel") == SPLITS - 1:
             acc, up, squares = _summed_parts(parts_ptr, NORM, GATED, BLOCK_M, BLOCK_N, SPLITS)
-            _finish(acc, up, squares, residual, out_ptr, is_out, scale, eps,
-                    N, K, NORM, GATED, ADD, BLOCK_M, BLOCK_N)  # fmt: skip
+            _finish(acc, up, squares, residual, scales, up_scales, out_ptr, is_out, scale, eps,
+                    N, K, NORM, GATED, ADD, FP8, BLOCK_M, BLOCK_N)  # fmt: skip
             tl.store(counters_ptr + number, 0)
 
 
@@ -186,13 +206,14 @@ def new_counters(device: torch.device) -> Tensor:
     return torch.zeros(NUM_COUNTERS, dtype=torch.int32, device=device)
 
 
-def constants(shape: Shape, config: ProductConfig, itemsize: int) -> dict[str, Any]:
-    """The kernel's compile-time arguments."""
+def constants(shape: Shape, config: ProductConfig, knows_fp8: bool = True) -> dict[str, Any]:
+    """The kernel's compile-time arguments; `knows_fp8`: the GPU has float8."""
     return {
         "N": shape.num_columns, "K": shape.k,
         "NORM": config.fuses_norm(shape.op), "GATED": shape.op == "norm_swiglu", "ADD": shape.op == "linear_add",
         "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "SPLITS": config.splits,
-        "LINE": LINE_BYTES // itemsize, "PDL": config.pdl,
+        "LINE": min(LINE_BYTES // shape.weight_itemsize, config.block_k), "PDL": config.pdl,
+        "FP8": ("known" if knows_fp8 else "unknown") if shape.fp8 else "",
     }  # fmt: skip
 
 
@@ -203,17 +224,19 @@ def options(config: ProductConfig) -> dict[str, Any]:
 
 
 def product(
-    shape: Shape, config: ProductConfig, counters: Tensor, x: Tensor, weight: Tensor,
+    shape: Shape, config: ProductConfig, counters: Tensor, x: Tensor, linear: Linear,
     norm_weight: Tensor | None = None, eps: float = 0.0, residual: Tensor | None = None, scale: float = 1.0,
     in_place: bool = False,
 ) -> Tensor:
     """Run the kernel as `shape.op` of LayerOps says: x [..., k], residual and result [..., num_columns].
 
-    weight: [n, k], contiguous; norm_weight: [k] where the norm is fused, else x is normed already; residual: of
-    `linear_add`, written over and returned if `in_place`. Safe in a CUDA graph; the parts of a split product are
-    torch's memory like the result's.
+    linear: its weight [n, k] is contiguous; what its adapters add is left to the caller. norm_weight: [k] where the
+    norm is fused, else x is normed already; residual: of `linear_add`, written over and returned if `in_place`. Safe in
+    a CUDA graph; the parts of a split product are torch's memory like the result's.
     """
+    weight = linear.weight.view(torch.uint8) if shape.fp8 else linear.weight
     assert weight.is_contiguous()
+    assert (linear.scales is not None) == shape.fp8
     assert (norm_weight is not None) == config.fuses_norm(shape.op)
     x = x.contiguous()
     num_rows, num_columns = x.shape[:-1].numel(), shape.num_columns
@@ -227,7 +250,8 @@ def product(
         values = config.block_m * (config.block_n * (2 if shape.op == "norm_swiglu" else 1) + 1)
         parts = x.new_empty(blocks * tiles * config.splits * values, dtype=torch.float32)
     _product[(blocks, tiles, config.splits)](
-        x, weight, x if norm_weight is None else norm_weight, x if residual is None else residual, out, parts,
-        counters, num_rows, scale, eps, **constants(shape, config, x.element_size()), **options(config),
+        x, weight, x if linear.scales is None else linear.scales, x if norm_weight is None else norm_weight,
+        x if residual is None else residual, out, parts, counters, num_rows, scale, eps,
+        **constants(shape, config, knows_float8(x.device)), **options(config),
     )  # fmt: skip
     return out

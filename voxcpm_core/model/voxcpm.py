@@ -49,10 +49,13 @@ class VoxCPMModel:
     @classmethod
     def load(
         cls, config: ModelConfig, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype,
-        num_positions: int, ops: LayerOps | None = None, lora: LoraSlots | None = None,
+        num_positions: int, ops: LayerOps | None = None, lora: LoraSlots | None = None, fp8: bool = False,
     ) -> VoxCPMModel:
-        """Build from checkpoint tensors; `num_positions` bounds the LM positions of one request."""
-        return cls(config, WeightSource(tensors, device, dtype, ops, lora), num_positions, lora)
+        """Build from checkpoint tensors; `num_positions` bounds the LM positions of one request.
+
+        `fp8`: the products of blocks keep their weights in float8.
+        """
+        return cls(config, WeightSource(tensors, device, dtype, ops, lora, fp8), num_positions, lora)
 
     def adapted(self, slots: Tensor, rows: Tensor | None = None) -> AbstractContextManager[None]:
         """Inside, sequence b has the adapter in slot slots[b], with `rows` slots[rows[b]]. slots, rows: int64 [B].

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from voxcpm_core.kernels.fp8 import quantised
 from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.lora import LoraStack
@@ -31,14 +32,18 @@ class WeightSource:
 
     def __init__(
         self, tensors: Mapping[str, Tensor], device: torch.device, dtype: torch.dtype, ops: LayerOps | None = None,
-        lora: LoraSlots | None = None,
+        lora: LoraSlots | None = None, fp8: bool = False,
     ) -> None:
-        """`ops`: how the stacks built from it compute; None: in torch. `lora`: adapters that requests may have."""
+        """`ops`: how the stacks built from it compute; None: in torch. `lora`: adapters that requests may have.
+
+        `fp8`: the products of blocks keep their weights in float8; no two of them are there as a whole besides.
+        """
         self._tensors = tensors
         self.device = device
         self.dtype = dtype
         self.ops: LayerOps = ops or TorchLayerOps()
         self._lora = lora
+        self._fp8 = fp8
 
     def tensor(self, name: str) -> Tensor:
         return self._tensors[name].to(device=self.device, dtype=self.dtype)
@@ -48,9 +53,12 @@ class WeightSource:
             self.tensor(f"{name}.weight"), self.tensor(f"{name}.bias") if bias else None, self._stack(name)
         )
 
-    def _merged(self, prefix: str, names: tuple[str, ...]) -> Linear:
-        weight = torch.cat([self.tensor(f"{prefix}.{name}.weight") for name in names])
-        return Linear(weight, lora=self._stack(f"{prefix}.{names[0]}"))
+    def _product(self, prefix: str, names: tuple[str, ...]) -> Linear:
+        parts = [self.tensor(f"{prefix}.{name}.weight") for name in names]
+        weight, scales = torch.cat(parts) if len(parts) > 1 else parts[0], None
+        if self._fp8:
+            weight, scales = quantised(weight)
+        return Linear(weight, lora=self._stack(f"{prefix}.{names[0]}"), scales=scales)
 
     def _stack(self, layer: str) -> LoraStack | None:
         return None if self._lora is None else self._lora.stack(layer)
@@ -58,9 +66,9 @@ class WeightSource:
     def layer(self, prefix: str) -> LayerWeights:
         return LayerWeights(
             input_norm=self.tensor(f"{prefix}.input_layernorm.weight"),
-            qkv=self._merged(f"{prefix}.self_attn", ("q_proj", "k_proj", "v_proj")),
-            o=self.linear(f"{prefix}.self_attn.o_proj", bias=False),
+            qkv=self._product(f"{prefix}.self_attn", ("q_proj", "k_proj", "v_proj")),
+            o=self._product(f"{prefix}.self_attn", ("o_proj",)),
             post_norm=self.tensor(f"{prefix}.post_attention_layernorm.weight"),
-            gate_up=self._merged(f"{prefix}.mlp", ("gate_proj", "up_proj")),
-            down=self.linear(f"{prefix}.mlp.down_proj", bias=False),
+            gate_up=self._product(f"{prefix}.mlp", ("gate_proj", "up_proj")),
+            down=self._product(f"{prefix}.mlp", ("down_proj",)),
         )

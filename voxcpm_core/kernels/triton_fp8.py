@@ -1,0 +1,95 @@
+"""Products with weights in float8: widened inside the products' kernel, or with rows in float8 where those are many.
+
+Many rows outweigh the weights, so that it pays to round them to float8, too, each with a scale of its own, and to leave
+the product to the tensor cores' own float8 (`torch._scaled_mm`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from voxcpm_core.kernels.fp8 import FP8, LARGEST, SMALLEST_SCALE
+from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.lora import Norm
+
+MIN_CAPABILITY = (8, 9)  # that knows float8
+ALIGNMENT = 16  # values, of both sides of a weight in `torch._scaled_mm`
+WIDE = 4096  # values of a row that take more warps
+
+
+@triton.jit
+def widened(codes, dtype: tl.constexpr, KNOWN: tl.constexpr):
+    """Float8, given as uint8, exactly in that type; KNOWN: the GPU has float8."""
+    if KNOWN:
+        return codes.to(tl.float8e4nv, bitcast=True).to(dtype)
+    # Exponent and fraction in their places of a float32, whose exponents begin 120 lower; also those below the normal.
+    bits = codes.to(tl.uint32)
+    placed = ((bits & 0x80) << 24) | ((bits & 0x7F) << 20)
+    return (placed.to(tl.float32, bitcast=True) * 1.329227995784916e36).to(dtype)  # 2 ** 120
+
+
+@triton.jit
+def _quantise(
+    x_ptr, norm_ptr, out_ptr, scales_ptr, k, eps,
+    NORM: tl.constexpr, WIDTH: tl.constexpr, LARGEST: tl.constexpr, SMALLEST_SCALE: tl.constexpr,
+):  # fmt: skip
+    """One row, after the norm where there is one."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, WIDTH)
+    mask = at < k
+    x = tl.load(x_ptr + row * k + at, mask=mask, other=0.0)
+    values = x.to(tl.float32)
+    if NORM:
+        inverse = tl.rsqrt(tl.sum(values * values, axis=0) / k + eps)
+        weight = tl.load(norm_ptr + at, mask=mask, other=0.0)
+        values = ((values * inverse).to(x.dtype) * weight).to(tl.float32)  # rounded as by a norm of its own
+    scale = tl.maximum(tl.max(tl.abs(values), axis=0) / LARGEST, SMALLEST_SCALE)
+    codes = (values / scale).to(tl.float8e4nv).to(tl.uint8, bitcast=True)
+    tl.store(out_ptr + row * k + at, codes, mask=mask)
+    tl.store(scales_ptr + row, scale)
+
+
+def quantised_rows(x: Tensor, norm: Norm | None) -> tuple[Tensor, Tensor]:
+    """x: [rows, k] -> float8 [rows, k] of x or of its RMS norm, and float32 [rows, 1], by which rows are multiplied."""
+    x = x.contiguous()
+    num_rows, k = x.shape
+    codes = torch.empty(num_rows, k, dtype=torch.uint8, device=x.device)
+    scales = torch.empty(num_rows, 1, dtype=torch.float32, device=x.device)
+    _quantise[(num_rows,)](
+        x, x if norm is None else norm.weight, codes, scales, k, 0.0 if norm is None else norm.eps,
+        NORM=norm is not None, **constants(k), num_warps=8 if k > WIDE else 4,
+    )  # fmt: skip
+    return codes.view(FP8), scales
+
+
+def constants(k: int) -> dict[str, int | float]:
+    """Compile-time arguments of rows of k values."""
+    return {"WIDTH": triton.next_power_of_2(k), "LARGEST": LARGEST, "SMALLEST_SCALE": SMALLEST_SCALE}
+
+
+def product_of_quantised(x: Tensor, linear: Linear, norm: Norm | None = None) -> Tensor:
+    """norm(x) W^T without adapters: [..., k] -> [..., n], where `has_quantised_product`. Safe in a CUDA graph."""
+    assert linear.scales is not None
+    rows, row_scales = quantised_rows(x.flatten(0, -2), norm)
+    y = torch._scaled_mm(
+        rows, linear.weight.t(), scale_a=row_scales, scale_b=linear.scales.unsqueeze(0), out_dtype=x.dtype
+    )
+    return y.unflatten(0, x.shape[:-1])
+
+
+def has_quantised_product(x: Tensor, linear: Linear) -> bool:
+    """Whether the weights are in float8 and torch can multiply them with rows in float8, scaled by rows."""
+    return (
+        linear.scales is not None and x.dtype == torch.bfloat16 and x.device.type == "cuda" and knows_float8(x.device)
+        and all(size % ALIGNMENT == 0 for size in linear.weight.shape)
+    )  # fmt: skip
+
+
+@cache
+def knows_float8(device: torch.device) -> bool:
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= MIN_CAPABILITY
