@@ -31,7 +31,7 @@ def products(model: VoxCPMModel):
 def test_alone_equals_in_a_crowd_also_with_adapters(tiny_checkpoints, tmp_path):
     harness = Harness(tiny_checkpoints["2"], dataclasses.replace(FLOAT8, lora_root=str(tmp_path)))
     refs = [None, add_adapter(tmp_path, harness.model, "a", alpha=1), add_adapter(tmp_path, harness.model, "b", seed=1)]
-    requests = [dataclasses.replace(request, lora=refs[i % 3]) for i, request in enumerate(crowd(9))]
+    requests = [dataclasses.replace(request, lora=refs[i % 3]) for i, request in enumerate(crowd(6))]
     together = [harness.add(request) for request in requests]
     harness.drain()
     for request, stream in zip(requests, together, strict=True):

@@ -84,10 +84,22 @@ def product_of_quantised(x: Tensor, linear: Linear, norm: Norm | None = None) ->
 
 def has_quantised_product(x: Tensor, linear: Linear) -> bool:
     """Whether the weights are in float8 and torch can multiply them with rows in float8, scaled by rows."""
-    return (
-        linear.scales is not None and x.dtype == torch.bfloat16 and x.device.type == "cuda" and knows_float8(x.device)
-        and all(size % ALIGNMENT == 0 for size in linear.weight.shape)
-    )  # fmt: skip
+    is_fit = x.dtype == torch.bfloat16 and all(size % ALIGNMENT == 0 for size in linear.weight.shape)
+    return linear.scales is not None and is_fit and _multiplies_rows(x.device)
+
+
+@cache
+def _multiplies_rows(device: torch.device) -> bool:
+    """Tried, since of newer GPUs it depends on the build of torch. Not for the first time while a graph is captured."""
+    if device.type != "cuda" or not knows_float8(device):
+        return False
+    codes = torch.zeros(ALIGNMENT, ALIGNMENT, dtype=torch.uint8, device=device).view(FP8)
+    scales = torch.ones(ALIGNMENT, 1, device=device)
+    try:
+        torch._scaled_mm(codes, codes.t(), scale_a=scales, scale_b=scales.t(), out_dtype=torch.bfloat16)
+    except RuntimeError:
+        return False
+    return True
 
 
 @cache
