@@ -1,5 +1,7 @@
 """A mixed crowd of requests, the same for every law test."""
 
+import dataclasses
+
 import numpy as np
 
 from voxcpm_core.types import Condition, SamplingParams, SpeechRequest
@@ -9,6 +11,12 @@ WORDS = ["hello", "the", "world", "thin", "你好", "世界", "语音合成", "t
 
 def tone(num_samples: int, step: float = 0.05) -> Condition:
     return Condition(waveform=(0.3 * np.sin(np.arange(num_samples) * step)).astype(np.float32))
+
+
+def short(request: SpeechRequest, max_length: int = 4, num_steps: int = 4) -> SpeechRequest:
+    """The same for tests of what a few patches show, unheard."""
+    params = dataclasses.replace(request.params, max_length=max_length, inference_timesteps=num_steps)
+    return dataclasses.replace(request, params=params, wants_audio=False)
 
 
 def crowd(count: int, reference: bool = True) -> list[SpeechRequest]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.engine.harness import SMALL, Harness
-from tests.engine.requests import crowd
+from tests.engine.requests import crowd, short
 from tests.kernels.flash_stand_in import flash_stand_in
 from voxcpm_core.engine.threaded import start_engine
 from voxcpm_core.errors import ConfigError
@@ -19,7 +19,7 @@ FLASH = dataclasses.replace(SMALL, attention="flash")
 
 
 def test_streams_are_those_of_the_other_attention(tiny_checkpoints, flash_stand_in):
-    requests = crowd(8)
+    requests = [short(request) for request in crowd(6)]
     expected = Harness(tiny_checkpoints["2"])
     flash = Harness(tiny_checkpoints["2"], FLASH)
     streams = [[harness.add(request) for request in requests] for harness in (expected, flash)]

@@ -8,7 +8,7 @@ import weakref
 import numpy as np
 
 from tests.engine.harness import SMALL, Harness
-from tests.engine.requests import crowd
+from tests.engine.requests import crowd, short
 from tests.lora.adapters import add_adapter
 from voxcpm_core.kernels.fp8 import FP8
 from voxcpm_core.model import weights
@@ -31,7 +31,7 @@ def products(model: VoxCPMModel):
 def test_alone_equals_in_a_crowd_also_with_adapters(tiny_checkpoints, tmp_path):
     harness = Harness(tiny_checkpoints["2"], dataclasses.replace(FLOAT8, lora_root=str(tmp_path)))
     refs = [None, add_adapter(tmp_path, harness.model, "a", alpha=1), add_adapter(tmp_path, harness.model, "b", seed=1)]
-    requests = [dataclasses.replace(request, lora=refs[i % 3]) for i, request in enumerate(crowd(6))]
+    requests = [dataclasses.replace(short(request), lora=refs[i % 3]) for i, request in enumerate(crowd(6))]
     together = [harness.add(request) for request in requests]
     harness.drain()
     for request, stream in zip(requests, together, strict=True):
@@ -43,7 +43,7 @@ def test_alone_equals_in_a_crowd_also_with_adapters(tiny_checkpoints, tmp_path):
 
 
 def test_it_is_near_the_engine_without_and_not_the_same(tiny_checkpoints):
-    request = crowd(1)[0]
+    request = short(crowd(1)[0])
     plain, rounded = (
         Harness(tiny_checkpoints["2"], config).run(request).latents[0].ravel() for config in (SMALL, FLOAT8)
     )
