@@ -116,9 +116,9 @@ def test_a_caller_who_leaves_while_audio_is_decoded_leaves_nothing(triton_server
         for upload in uploads:
             upload.cancel()
         time.sleep(5 * 0.2)
-    start_s = time.monotonic()
-    assert call(triton_server, reference_audio=clip(), max_length=1).errors == []
-    assert time.monotonic() - start_s < GENEROUS_S / 5, f"decoders {busy} still work for callers who left"
+        start_s = time.monotonic()
+        assert call(triton_server, reference_audio=clip(), max_length=1).errors == []
+        assert time.monotonic() - start_s < GENEROUS_S / 5, f"decoders {busy} still work for callers who left"
 
 
 @pytest.mark.usefixtures("stopped_decoders")
