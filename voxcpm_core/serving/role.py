@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from voxcpm_core.arenas import bound_arenas
 from voxcpm_core.doors.place import InstancePlace
 
 
@@ -23,6 +24,7 @@ class Role(Protocol):
 
 def start(args: Mapping[str, str], pb_utils: Any, environ: Mapping[str, str]) -> Role:
     """`args` are those of Triton's `initialize`. Raises ConfigError or CheckpointError with what to change."""
+    bound_arenas()
     place = InstancePlace.of(args)
     # Each is imported where it is wanted: a door is small and quickly there.
     if place.has_engine:
