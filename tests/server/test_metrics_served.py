@@ -21,6 +21,7 @@ from tests.server_process import with_one_instance
 from voxcpm_client.server import TritonServer
 from voxcpm_core.metrics import catalog
 from voxcpm_core.metrics.catalog import METRICS, Kind
+from voxcpm_core.metrics.instance import FLUSH_S
 
 pytestmark = pytest.mark.server
 RATE = 48000
@@ -73,6 +74,9 @@ class Growth:
 
     def __init__(self, server: TritonServer) -> None:
         self._server = server
+        with Instance(server) as instance:  # a stream of an earlier test may just have been left
+            instance.wait_until_idle()
+        time.sleep(2 * FLUSH_S)
         self._before = wait_for_scrape(server, is_idle)
 
     def of(self, scrape: Scrape, name: str, **labels: str) -> float:
