@@ -12,13 +12,13 @@ LOAD_TOOL := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(B
 
 # Tests that compute and time nothing: they may share the machine.
 COMPUTING := $(addprefix tests/,audio chain checkpoint config demo_voice engine kernels lora metrics model oracle parity scheduler text vae voices)
-# Tests that ask servers, or start and kill processes, and hold them to no deadline of a second: several may share the
+# Tests that ask servers, or start and kill processes, and whose deadlines leave room for others: several may share the
 # machine, each with a server of its own. The longest come first, so that all end together.
 ASKING := tests/test_readme.py $(addprefix tests/,worker cli) $(wildcard tests/server/test_*_served.py) \
-  $(patsubst %,tests/server/test_%.py,traps_lifecycle reloads triton_server bad_requests loading traps_protocol \
-    installation log ports) \
-  $(addprefix tests/,api fuzz deploy client benchmarks serving control children doors local test_operating.py \
-    test_prepare.py)
+  $(patsubst %,tests/server/test_%.py,traps_lifecycle reloads gate_queue cancel_phases crowd cancel_random \
+    triton_server bad_requests loading traps_protocol installation log ports) \
+  $(addprefix tests/,api fuzz deploy client benchmarks serving control children doors local soak test_operating.py \
+    test_prepare.py test_traps.py)
 
 .PHONY: demo test soak lint lock clean
 .DEFAULT_GOAL := demo

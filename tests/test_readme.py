@@ -30,7 +30,7 @@ def localised(text: str, server) -> str:
 def run(arguments: list[str], folder: Path, server) -> subprocess.CompletedProcess[str]:
     scripts = str(Path(sys.executable).parent)
     environment = os.environ | {"PATH": f"{scripts}:{os.environ['PATH']}", "VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN}
-    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -72,7 +72,7 @@ def test_python_programs(index, triton_server, tmp_path):
 
 def test_python_program_without_triton(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", blocks("python")[1]], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", blocks("python")[1]], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(",) 16000\n")
