@@ -72,7 +72,7 @@ def test_python_programs(index, triton_server, tmp_path):
 
 def test_python_program_without_triton(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", blocks("python")[1]], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", blocks("python")[1]], cwd=tmp_path, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(",) 16000\n")
