@@ -76,12 +76,12 @@ def relative_errors(
         compare("residual LM, hidden state", *(output.res_hidden for output in outputs))
         num_equal += int((outputs[0].stop == outputs[1].stop).sum())
         noise = _noise(exact, len(ids), index)
-        own_mu = sides[1].mu(outputs[1])
+        mu, own_mu = (side.mu(output) for side, output in zip(sides, outputs, strict=True))
         patch = noise
-        for expected, found, patch in _velocities(exact, rounded, noise, sides[0].mu(outputs[0]), last):  # noqa: B007
+        for expected, found, patch in _velocities(exact, rounded, noise, mu, last):  # noqa: B007
             compare("DiT, velocity", expected, found)
         cfg_values = torch.full((len(ids),), CFG_VALUE, device=exact.device)
-        compare("patch", patch, rounded.dit.solve(noise, sides[0].mu(outputs[0]), last, cfg_values, NUM_STEPS))
+        compare("patch", patch, rounded.dit.solve(noise, mu, last, cfg_values, NUM_STEPS))
         compare("patch, own conditions", patch, rounded.dit.solve(noise, own_mu, last, cfg_values, NUM_STEPS))
         compare("local encoder, embedding", exact.local_encoder(patch), rounded.local_encoder(patch))
         outputs = [side.advance(patch, positions + index) for side in sides]

@@ -99,17 +99,17 @@ def _check_engine(check: Check, root: Path) -> None:
         name = f"VoxCPM{GENERATION}, weights {weights}, graphs {cuda_graphs}"
         check(f"{name}, not finite", float(not finite), 0)
         if cuda_graphs == "on":
-            distance = _distance(received[FEW].latents[0].ravel(), first[weights, "on"])
-            check(f"{name}, first patch, 1 - cosine of {MANY} streams to {FEW}", distance, 0.1)
+            to_few = distance(received[FEW].latents[0].ravel(), first[weights, "on"])
+            check(f"{name}, first patch, 1 - cosine of {MANY} streams to {FEW}", to_few, 0.1)
         del harness, runner
         gc.collect()
         torch.cuda.empty_cache()
     check(f"VoxCPM{GENERATION}, memory of weights, fp8 by others", weight_bytes["fp8"] / weight_bytes["dtype"], 0.8)
     name = f"VoxCPM{GENERATION}, weights fp8, first patch, 1 - cosine"
-    check(f"{name} of graphs to eager", _distance(first["fp8", "on"], first["fp8", "off"]), 2e-2)
-    check(f"{name} to other weights", _distance(first["fp8", "on"], first["dtype", "on"]), 0.3)
+    check(f"{name} of graphs to eager", distance(first["fp8", "on"], first["fp8", "off"]), 2e-2)
+    check(f"{name} to other weights", distance(first["fp8", "on"], first["dtype", "on"]), 0.3)
 
 
-def _distance(one: np.ndarray, other: np.ndarray) -> float:
+def distance(one: np.ndarray, other: np.ndarray) -> float:
     """1 - cosine."""
     return 1 - float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
