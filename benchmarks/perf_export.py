@@ -24,6 +24,13 @@ _BYTES = re.compile(r'(?<=[{,])"(audio|stream_id)":"[^"\\]*(?:\\.[^"\\]*)*"', re
 _NS_PER_MS = 1e6
 
 
+class IncompleteExport(ValueError):
+    """perf_analyzer stopped writing in the midst, without a word and with status 0.
+
+    It does so where the memory that it exports for an absent float output happens to be no finite number.
+    """
+
+
 @dataclass(frozen=True)
 class Heard:
     """One request as its caller met it."""
@@ -43,10 +50,16 @@ class Load:
 
 
 def read_export(file: Path) -> list[Load]:
-    """Every load level of a `--profile-export-file`, which holds raw audio and so is no UTF-8."""
+    """Every load level of a `--profile-export-file`, which holds raw audio and so is no UTF-8.
+
+    Raises IncompleteExport where its end is missing.
+    """
     text = _BYTES.sub(r'"\1":""', file.read_text(encoding="latin-1"))
     text = _STRAY_NUMBERS.sub(r'"\1":0', text)
-    experiments = json.loads(text, strict=False)["experiments"]
+    try:
+        experiments = json.loads(text, strict=False)["experiments"]
+    except json.JSONDecodeError:
+        raise IncompleteExport(f"{file} has no end: perf_analyzer wrote a part of it; run it again") from None
     return [Load(each["experiment"]["value"], tuple(map(_heard, each["requests"]))) for each in experiments]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import serve
+from benchmarks.perf_export import IncompleteExport
 from voxcpm_client.server import TritonServer
 
 
@@ -37,6 +38,20 @@ def test_perf_analyzer_takes_the_requests(triton_server: TritonServer, tmp_path:
     row = serve.run_perf_analyzer(program, target, 2, 2, tmp_path)
     assert (row["clients"], row["n"]) == (2, 6)
     assert row["audio_s"] == pytest.approx(6 * 2 * 0.16)
+
+
+@pytest.mark.parametrize("incomplete", [serve.PERF_ATTEMPTS - 1, serve.PERF_ATTEMPTS])
+def test_an_export_without_an_end_is_made_again(incomplete: int, tmp_path: Path) -> None:
+    export, runs = tmp_path / "export.json", tmp_path / "runs"
+    whole = '{"experiments":[{"experiment":{"value":2},"requests":[]}]}'
+    script = f"""echo >> {runs}
+        test $(wc -l < {runs}) -gt {incomplete} && echo '{whole}' > {export} || echo '{whole[:9]}' > {export}"""
+    if incomplete < serve.PERF_ATTEMPTS:
+        assert serve.complete_export(["sh", "-c", script], export).clients == 2
+    else:
+        with pytest.raises(IncompleteExport, match=r"export\.json has no end: .* run it again"):
+            serve.complete_export(["sh", "-c", script], export)
+    assert len(runs.read_text()) == serve.PERF_ATTEMPTS
 
 
 def test_a_machine_without_perf_analyzer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

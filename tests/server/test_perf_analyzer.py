@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from benchmarks.perf_export import Heard, Load, read_export, report
+from benchmarks.perf_export import Heard, IncompleteExport, Load, read_export, report
+from benchmarks.serve import PERF_ATTEMPTS
 from voxcpm_client.server import TritonServer
 
 ROOT = Path(__file__).parents[2]
@@ -42,13 +44,22 @@ def run(command: str, server: TritonServer, folder: Path) -> str:
     return done.stdout
 
 
+def exported(command: str, count: int, server: TritonServer, export: Path) -> list[Load]:
+    """What one of the commands exports, run again where perf_analyzer wrote a part of it."""
+    for _ in range(PERF_ATTEMPTS - 1):
+        assert f"Request count: {count}\n" in run(command, server, export.parent)
+        with suppress(IncompleteExport):
+            return read_export(export)
+    assert f"Request count: {count}\n" in run(command, server, export.parent)
+    return read_export(export)
+
+
 @pytest.mark.server
 def test_the_documented_commands(triton_server: TritonServer, tmp_path: Path):
     *loads, summary = commands()
     for command, clients in zip(loads, (1, 8, 32), strict=True):
         count = int(re.findall(r"--request-count (\d+)", command)[0])
-        assert f"Request count: {count}\n" in run(command, triton_server, tmp_path)
-        (load,) = read_export(tmp_path / f"load-{clients}.json")
+        (load,) = exported(command, count, triton_server, tmp_path / f"load-{clients}.json")
         assert load.clients == clients
         assert len(load.requests) == count
         heard_s = sum(request.audio_s for request in load.requests)
