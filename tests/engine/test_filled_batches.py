@@ -17,6 +17,8 @@ from tests.engine.requests import tone
 from tests.kernels.flash_stand_in import flash_stand_in
 from tests.lora.adapters import add_adapter
 from voxcpm_core.config import ModelConfig
+from voxcpm_core.kernels.lora import LoraStack
+from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner import evaluations, graphs, prefill_graphs
 from voxcpm_core.runner.graph_set import GraphSet, make_graphs
 from voxcpm_core.runner.sizes import PrefillShapes, RunnerSizes, batch_sizes
@@ -30,11 +32,19 @@ SETTINGS = dataclasses.replace(SMALL, max_running=MAX_RUNNING)
 
 
 class RunAgain:
-    """A `Replay` for the CPU: it runs the same work on the same memory."""
+    """A `Replay` for the CPU: it runs the same work on the same memory, as long as it would be the same."""
+
+    model: VoxCPMModel  # that is recorded
 
     def __init__(self, work: Callable[[], None], pool: object = None, yields: bool = False) -> None:
-        self.launch = work
+        self._work = work
+        self._is_plain = self.model.is_plain
+        self._is_audio = yields  # which nobody adapts
         work()
+
+    def launch(self) -> None:
+        assert self._is_audio or self.model.is_plain == self._is_plain, "a recording has adapters or it has none"
+        self._work()
 
 
 class FreshArena:
@@ -57,6 +67,7 @@ def graph_set(monkeypatch: pytest.MonkeyPatch) -> Callable[[Harness], GraphSet]:
 
     def install(harness: Harness) -> GraphSet:
         runner, config = harness.core.runner, harness.config
+        monkeypatch.setattr(RunAgain, "model", runner.model, raising=False)
         sizes = RunnerSizes(
             MAX_RUNNING, harness.core.memory.num_pages, config.kv_page_size, config.max_model_len, 4,
             config.max_timesteps,
@@ -103,7 +114,7 @@ def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(
         if with_graphs:
             prefill = graph_set(harness).prefill
             harness.core.runner.capture()
-            monkeypatch.setattr(prefill, "_graph", lambda shape, of=prefill._graphs: shapes.append(shape) or of[shape])
+            monkeypatch.setattr(prefill, "_graph", lambda shape, of=prefill._graph: shapes.append(shape) or of(shape))
         wanted = requests(harness.model)
         if generation == "2":
             refs = [None, *(add_adapter(tmp_path, harness.model, name, alpha=1) for name in "ab")]
@@ -121,6 +132,42 @@ def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(
             assert padded.patches[0].audio is None
         else:
             np.testing.assert_allclose(padded.audio, exact.audio, atol=1e-5)
+
+
+def test_a_batch_without_adapters_pays_nothing_for_those_that_are_served(
+    tiny_checkpoints, graph_set, monkeypatch, tmp_path
+):
+    """Counted where adapters are added, while one comes and goes between others that have none."""
+    harness = Harness(tiny_checkpoints["2"], dataclasses.replace(SETTINGS, lora_root=str(tmp_path)))
+    graph_set(harness)
+    harness.core.runner.capture()
+    num_added = [0]
+    monkeypatch.setattr(LoraStack, "add", counted(LoraStack.add, num_added))
+    monkeypatch.setattr(RunAgain, "__init__", nothing_is_recorded)
+    one, other = (SpeechRequest("hello the world", params=SamplingParams(seed=i, max_length=3)) for i in range(2))
+    adapted = dataclasses.replace(other, lora=add_adapter(tmp_path, harness.model, "a", alpha=1))
+    alone, with_adapter, after = [], [], []
+    for requests, streams in ((one, other), alone), ((one, adapted), with_adapter), ((one, other), after):
+        num_before = num_added[0]
+        streams += [harness.add(request) for request in requests]
+        harness.drain()
+        assert (num_added[0] > num_before) == (adapted in requests)
+    for streams in (with_adapter, after):
+        np.testing.assert_allclose(streams[0].latents, alone[0].latents, atol=1e-5)
+    np.testing.assert_array_equal(after[1].latents, alone[1].latents)
+    assert np.abs(with_adapter[1].latents - alone[1].latents).max() > 1e-3
+
+
+def counted(add, count):
+    def wrapper(self, *arguments, **more):
+        count[0] += self.selection.rows is not None
+        return add(self, *arguments, **more)
+
+    return wrapper
+
+
+def nothing_is_recorded(self, *_arguments, **_more):
+    raise AssertionError("recorded while streams run")
 
 
 def test_every_newcomer_is_in_one_batch_that_holds_it():

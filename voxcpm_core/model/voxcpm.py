@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -69,6 +69,19 @@ class VoxCPMModel:
     def adapted_by(self, slot: int) -> AbstractContextManager[None]:
         """Inside, all sequences have the adapter in that slot."""
         return nullcontext() if self.lora is None or self.lora.is_idle else self.lora.one(slot)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether adapters are left out of what runs now: none are served, or nobody in the batch at hand has one."""
+        return self.lora is None or self.lora.is_idle
+
+    def variants(self) -> Iterator[None]:
+        """For loops over all that a batch may be: with adapters, where they are served, and then without."""
+        if self.lora is not None:
+            self.lora.is_idle = False
+            yield
+            self.lora.is_idle = True
+        yield
 
     def prefill(
         self, token_ids: Tensor, audio: Tensor, last: Tensor, cache: KvCache, context: PagedContext

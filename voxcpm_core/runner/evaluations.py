@@ -14,6 +14,7 @@ from voxcpm_core.model.dit import Given
 from voxcpm_core.runner.decode import DecodeStep
 from voxcpm_core.runner.replay import Replay
 from voxcpm_core.runner.slot_numbers import SlotNumbers
+from voxcpm_core.runner.variants import Variants
 
 
 class EvaluationGraphs:
@@ -25,8 +26,7 @@ class EvaluationGraphs:
         self._step = step
         self._slots = slots
         self._pool = pool
-        self._begin: dict[int, Replay[None]] = {}
-        self._evaluate: dict[int, Replay[None]] = {}
+        self._recorded: Variants[tuple[Replay[None], Replay[None]]] = Variants(step.model)
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, device=device, dtype=dtype)
@@ -56,12 +56,13 @@ class EvaluationGraphs:
             evaluate.launch()
 
     def _graphs(self, size: int) -> tuple[Replay[None], Replay[None]]:
-        if size not in self._begin:
+        def record() -> tuple[Replay[None], Replay[None]]:
             slots = self._slots.nobody(size)
             given = Given(*(tensor[: 2 * size] for tensor in self._given))
-            self._begin[size] = Replay(lambda: self._start(slots, given), self._pool)
-            self._evaluate[size] = Replay(lambda: self._advance(slots, given), self._pool)
-        return self._begin[size], self._evaluate[size]
+            begin = Replay(lambda: self._start(slots, given), self._pool)
+            return begin, Replay(lambda: self._advance(slots, given), self._pool)
+
+        return self._recorded.get(size, record)
 
     def _start(self, slots: Tensor, given: Given) -> None:
         for static, made in zip(given, self._step.begin(slots), strict=True):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.decode import DecodeStep
 from voxcpm_core.runner.graphs import GraphStepper
 from voxcpm_core.runner.prefill_graphs import PrefillGraphs
@@ -17,7 +18,8 @@ from voxcpm_core.runner.sizes import PrefillShape, PrefillShapes, RunnerSizes
 class GraphSet:
     """Captures them. Nothing is captured later, when streams would wait for it."""
 
-    def __init__(self, stepper: GraphStepper, prefill: PrefillGraphs) -> None:
+    def __init__(self, model: VoxCPMModel, stepper: GraphStepper, prefill: PrefillGraphs) -> None:
+        self._model = model
         self.stepper = stepper
         self.prefill = prefill
 
@@ -26,13 +28,15 @@ class GraphSet:
         gc.collect()
         gc.freeze()  # torch collects garbage before each capture, of which there are a hundred
         try:
-            for shape in sorted(self.prefill.shapes.all, key=_num_cells, reverse=True):
-                self.prefill.capture(shape)
-            for size in reversed(self.stepper.sizes):
-                self.stepper.capture(size)
+            for _ in self._model.variants():
+                for shape in sorted(self.prefill.shapes.all, key=_num_cells, reverse=True):
+                    self.prefill.capture(shape)
+                for size in reversed(self.stepper.sizes):
+                    self.stepper.capture(size)
         finally:
             gc.unfreeze()
-        self.prefill.warm_up()
+        for _ in self._model.variants():
+            self.prefill.warm_up()
 
     def driver_bytes(self) -> int:
         """What the driver will take for all graphs, seen in a few; with them torch has taken what all of them share.
@@ -47,7 +51,8 @@ class GraphSet:
         between = _Used.now()
         self.stepper.capture(sizes[-min(2, len(sizes))])
         after = _Used.now()
-        return between.by_driver_since(before) * len(shapes) + after.by_driver_since(between) * len(sizes)
+        one_of_each = between.by_driver_since(before) * len(shapes) + after.by_driver_since(between) * len(sizes)
+        return one_of_each * len(list(self._model.variants()))
 
 
 def _num_cells(shape: PrefillShape) -> int:
@@ -59,7 +64,7 @@ def make_graphs(decode: DecodeStep, prefill: PrefillStep, sizes: RunnerSizes) ->
     pool = torch.cuda.graph_pool_handle()
     stepper = GraphStepper(decode, sizes.num_slots, sizes.num_steps, sizes.max_steps, sizes.num_slots, pool)
     shapes = PrefillShapes(sizes.max_positions, sizes.num_slots)
-    return GraphSet(stepper, PrefillGraphs(prefill, sizes.row_layout, shapes, pool))
+    return GraphSet(decode.model, stepper, PrefillGraphs(prefill, sizes.row_layout, shapes, pool))
 
 
 class _Used(NamedTuple):

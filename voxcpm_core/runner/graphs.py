@@ -18,6 +18,7 @@ from voxcpm_core.runner.evaluations import EvaluationGraphs
 from voxcpm_core.runner.replay import Replay
 from voxcpm_core.runner.sizes import batch_sizes
 from voxcpm_core.runner.slot_numbers import SlotNumbers
+from voxcpm_core.runner.variants import Variants
 
 MIN_STEPS = 2  # of which one is evaluated
 
@@ -39,9 +40,9 @@ class GraphStepper:
         self._solving = SlotNumbers(max_running, nobody, device)
         self._finishing = SlotNumbers(max_running, nobody, device)
         self._num_steps = num_steps
-        self._solves: dict[int, Replay[None]] = {}
+        self._solves: Variants[Replay[None]] = Variants(step.model)
         self._evaluations = EvaluationGraphs(step, self._solving, max_running, max_steps, pool)
-        self._feed_backs: dict[int, Replay[None]] = {}
+        self._feed_backs: Variants[Replay[None]] = Variants(step.model)
         self._audios: dict[int, Replay[None]] = {}
         self.pool, self._audio_pool = pool, torch.cuda.graph_pool_handle()
         self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -95,21 +96,23 @@ class GraphStepper:
         return self.sizes[bisect_left(self.sizes, num_rows)]
 
     def _whole(self, size: int) -> Replay[None]:
-        if size not in self._solves:
+        def record() -> Replay[None]:
             slots = self._solving.nobody(size)
-            self._solves[size] = Replay(lambda: self._step.solve(slots, self._num_steps), self.pool)
-        return self._solves[size]
+            return Replay(lambda: self._step.solve(slots, self._num_steps), self.pool)
+
+        return self._solves.get(size, record)
 
     def _feed_back(self, size: int) -> Replay[None]:
-        if size not in self._feed_backs:
+        def record() -> Replay[None]:
             slots = self._finishing.nobody(size)
 
             def work() -> None:
                 stop = self._step.feed_back(slots, self._step.patches(slots), self._step.most_context)
                 self._outputs.stop[:size].copy_(stop)
 
-            self._feed_backs[size] = Replay(work, self.pool)
-        return self._feed_backs[size]
+            return Replay(work, self.pool)
+
+        return self._feed_backs.get(size, record)
 
     def _audio(self, size: int) -> Replay[None]:
         if size not in self._audios:

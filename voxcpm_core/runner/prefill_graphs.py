@@ -16,6 +16,7 @@ from voxcpm_core.runner.prefill_step import EagerPrefill, PrefillStep, Prefix
 from voxcpm_core.runner.replay import Replay
 from voxcpm_core.runner.sizes import MAX_PREFILL_CELLS, PATCH_COUNTS, PrefillBatch, PrefillShape, PrefillShapes
 from voxcpm_core.runner.upload import upload_into
+from voxcpm_core.runner.variants import Variants
 from voxcpm_core.scheduler import Stream
 
 
@@ -30,7 +31,7 @@ class PrefillGraphs:
         self._layout = layout
         self._eager = EagerPrefill(step, layout)
         self._pool = pool
-        self._graphs: dict[PrefillShape, Replay[None]] = {}
+        self._graphs: Variants[Replay[None]] = Variants(model)
         largest = max(rows * layout.width(positions) for rows, positions in shapes.all)
         self._rows = torch.zeros(largest, dtype=torch.int64, device=model.device)
         hidden_size = model.config.base_lm.hidden_size
@@ -81,11 +82,12 @@ class PrefillGraphs:
         return self._step.model.local_encoder(F.pad(patches, (0, 0, 0, 0, 0, missing)))[: len(patches)]
 
     def _graph(self, shape: PrefillShape) -> Replay[None]:
-        if shape not in self._graphs:
+        def record() -> Replay[None]:
             rows, audio = self._set([], shape), self._audio_of(shape)
             most_context = self._step.max_positions  # whatever is known of a prefix, the graph is the same
-            self._graphs[shape] = Replay(lambda: self._step(self._layout.cut(rows), audio, most_context), self._pool)
-        return self._graphs[shape]
+            return Replay(lambda: self._step(self._layout.cut(rows), audio, most_context), self._pool)
+
+        return self._graphs.get(shape, record)
 
     def _set(self, newcomers: Sequence[tuple[Stream, Ids]], shape: PrefillShape) -> Tensor:
         """The static rows of a shape, holding these newcomers and nobody. # int64 [rows, width]"""

@@ -88,7 +88,7 @@ class Runner:
         """Enqueue a step's work. A newcomer whose prefill raises is left out; a raising decode is the caller's."""
         if plan.prefills:
             self._copier.hold()  # audio is still made beside, in slots that newcomers may take over
-        if self.model.lora is not None and self.graphs is None:  # graphs are the same for all batches
+        if self.model.lora is not None:
             self.model.lora.is_idle = all(row.stream.lora is None for row in plan.rows)
         failures = self._prefill(plan.prefills)
         failed = {stream for stream, _ in failures}
