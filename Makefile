@@ -17,7 +17,7 @@ COMPUTING := $(addprefix tests/,audio chain checkpoint config demo_voice engine 
 ASKING := tests/test_readme.py $(addprefix tests/,worker cli) $(wildcard tests/server/test_*_served.py) \
   $(patsubst %,tests/server/test_%.py,traps_lifecycle reloads gate_queue cancel_phases crowd cancel_random \
     triton_server bad_requests loading traps_protocol installation log ports) \
-  $(addprefix tests/,api fuzz deploy client benchmarks serving control children doors local soak test_operating.py \
+  $(addprefix tests/,api fuzz deploy client benchmarks serving control children doors local soak tracing test_operating.py \
     test_prepare.py test_traps.py)
 
 .PHONY: demo test soak lint lock clean
@@ -42,9 +42,9 @@ lint: $(STAMP)
 # The image's Python and platform, the versions of constraints.txt.
 lock: $(STAMP)  ## requirements.lock, what the Dockerfile installs, with hashes
 	@$(INSTALL) uv
-	@$(BIN)/python -m uv pip compile pyproject.toml --no-config --constraint constraints.txt --python-version 3.12 \
-	  --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate --custom-compile-command 'make lock' \
-	  --quiet --output-file requirements.lock
+	@$(BIN)/python -m uv pip compile pyproject.toml --extra tracing --no-config --constraint constraints.txt \
+	  --python-version 3.12 --python-platform x86_64-manylinux_2_28 --generate-hashes --no-annotate \
+	  --custom-compile-command 'make lock' --quiet --output-file requirements.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.wav demo.mp3 \

@@ -77,7 +77,10 @@ def test_a_hub_id_is_found_in_the_local_cache(tmp_path):
     (repository / "blobs").mkdir()
     (repository / "blobs" / "abc").write_text("{}")
     (snapshot / "config.json").symlink_to("../../blobs/abc")
-    assert _located_offline("someone/VoxCPM-voice", tmp_path) == str(snapshot)
+    for model in ("someone/VoxCPM-voice", "someone/VoxCPM-voice@main", f"someone/VoxCPM-voice@{COMMIT}"):
+        assert _located_offline(model, tmp_path) == str(snapshot)
+    message = _located_offline("someone/VoxCPM-voice@v2", tmp_path)
+    assert "`hf download someone/VoxCPM-voice --revision v2` fills the cache" in message
 
 
 def test_a_hub_id_that_is_not_cached_says_how_to_get_it(tmp_path):

@@ -59,8 +59,10 @@ def test_versions_are_those_that_the_tests_run_with():
         assert LOCKED[name][0].specifier == pinned[name].specifier, f"{name}: make lock"
 
 
-def test_it_holds_what_the_package_needs_and_what_builds_it():
-    for requirement in [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]:
+def test_it_holds_what_the_package_and_tracing_need_and_what_builds_it():
+    project = PROJECT["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["tracing"]]
+    for requirement in [*needed, *PROJECT["build-system"]["requires"]]:
         assert_locked(Requirement(requirement))
 
 

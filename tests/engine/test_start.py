@@ -1,6 +1,7 @@
 """Starting an engine: it is warm, or it says what to change."""
 
 import dataclasses
+import hashlib
 import json
 import shutil
 
@@ -40,6 +41,17 @@ def test_settings_that_cannot_work_are_named(settings, device, message, tiny_che
     config = dataclasses.replace(EngineConfig(model=str(tiny_checkpoints["2"])), **settings)
     with pytest.raises(ConfigError, match=message):
         start_engine(config, device)
+
+
+def test_weights_that_are_not_those_of_the_list_do_not_start(tiny_checkpoints, tmp_path):
+    listing, folder = tmp_path / "SHA256SUMS", tiny_checkpoints["2"]
+    config = dataclasses.replace(SMALL, model=str(folder), checksums=str(listing))
+    files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    listing.write_text("".join(f"{digest}  {name}\n" for name, digest in files.items()))
+    start_engine(config, "cpu").close()
+    listing.write_text(listing.read_text().replace(files["model.safetensors"], "0" * 64))
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: its SHA-256 is"):
+        start_engine(config, "cpu")
 
 
 def test_a_gpu_without_the_kernels_is_told_what_to_set(tiny_checkpoints, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import tritonclient.grpc as grpcclient
@@ -48,3 +49,12 @@ def test_without_a_model_loading_says_what_to_set(start_server: Callable[..., Tr
 def test_a_bad_setting_is_named(start_server: Callable[..., TritonServer]):
     with pytest.raises(ServerError, match="max_running"):
         start_server(VOXCPM_MAX_RUNNING="many")
+
+
+def test_weights_that_are_not_those_of_the_list_are_named(
+    start_server: Callable[..., TritonServer], tmp_path: Path
+):
+    listing = tmp_path / "SHA256SUMS"
+    listing.write_text(f"{'0' * 64}  model.safetensors\n")
+    with pytest.raises(ServerError, match=r"audiovae\.\w+: is not on the list of checksums"):
+        start_server(VOXCPM_CHECKSUMS=str(listing))

@@ -106,7 +106,7 @@ def test_a_listed_adapter_that_cannot_be_had_ends_the_start_and_the_engine(tmp_p
 
 @pytest.mark.usefixtures("_engines")
 def test_each_gpu_that_a_group_lists_has_an_engine_which_sees_it_alone(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(startup, "Instance", lambda name, place, engine, pb_utils: engine)
+    monkeypatch.setattr(startup, "Instance", lambda name, place, engine, *_: engine)
     monkeypatch.setattr("voxcpm_core.doors.door.Door", lambda place, pb_utils: place)
     group = {"name": "voxcpm_0", "count": 2, "kind": "KIND_GPU", "gpus": [1, 3]}
     config = json.dumps({**json.loads(model_config(model="demo")), "instance_group": [group]})

@@ -18,6 +18,7 @@ class EngineConfig:
     """Settings of one engine. Each is also `VOXCPM_<NAME>` in the environment, which wins."""
 
     model: str = ""  # checkpoint folder, Hugging Face id, or "demo"
+    checksums: str = ""  # file as `sha256sum` writes it, which the checkpoint's files must agree with; "": unchecked
     device: str = ""  # "cuda:0", "cpu"; "": Triton's choice, else cuda when there is one
     dtype: str = ""  # "float32" or "bfloat16"; "": the checkpoint's on CUDA, float32 on the CPU
     weights: str = "dtype"  # as `dtype` says, or "fp8": those of the blocks' products in 8 bits
@@ -43,6 +44,7 @@ class EngineConfig:
     attention: str = "triton"  # over KV pages, on CUDA devices: our own kernel, or "flash", FlashAttention 2
     cuda_graphs: str = "on"  # steps and prefixes as CUDA graphs, on CUDA devices
     run_ahead: str = "auto"  # launch step n+1 before collecting step n: "on", "off", "auto" (on for CUDA)
+    trace_url: str = ""  # where a collector takes OTLP over HTTP: spans of the requests that Triton traces go there
     allowed_parameters: str = ""  # comma-separated request parameters that are let through unread
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from voxcpm_core.serving.parameters import utf8_or_none
 from voxcpm_core.serving.responses import NamedTensor
+from voxcpm_core.tracing.context import trace_context
 from voxcpm_core.wire import Wire
 
 
@@ -20,6 +21,7 @@ class Asked:
     parameters: str | None  # likewise
     inputs: list[NamedTensor]
     output_names: list[str]
+    trace_context: str
 
     @classmethod
     def of(cls, number: int, request: Any, request_id: str | None) -> Asked:
@@ -30,6 +32,7 @@ class Asked:
             parameters=utf8_or_none(request.parameters),
             inputs=[(tensor.name(), tensor.as_numpy()) for tensor in request.inputs()],
             output_names=list(request.requested_output_names()),
+            trace_context=trace_context(request),
         )
 
 

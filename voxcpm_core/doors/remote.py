@@ -43,7 +43,7 @@ class RemoteTensor:
 
 
 class RemoteRequest:
-    """Request and response sender in one. `deliver` takes each answer, whose order is that of the calls."""
+    """Request, trace and response sender in one. `deliver` takes each answer, whose order is that of the calls."""
 
     def __init__(self, asked: Asked, deliver: Callable[[Answered], None]) -> None:
         self._asked = asked
@@ -70,6 +70,12 @@ class RemoteRequest:
 
     def requested_output_names(self) -> list[str]:
         return self._asked.output_names
+
+    def trace(self) -> RemoteRequest:
+        return self
+
+    def get_context(self) -> str:
+        return self._asked.trace_context
 
     def get_response_sender(self) -> RemoteRequest:
         return self

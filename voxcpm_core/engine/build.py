@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from voxcpm_core.checkpoint.checksums import verify_checksums
 from voxcpm_core.checkpoint.opened import OpenedCheckpoint
 from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
 from voxcpm_core.config import EngineConfig, ModelConfig
@@ -67,6 +68,8 @@ def build_core(
     flash = config.attention == "flash"
     attention = flash_paged_attention(device, dtype, model_config.base_lm.head_dim) if flash else None
     kernels = triton_kernels(device, attention) if use_graphs else torch_kernels(attention)
+    if config.checksums:
+        verify_checksums(folder, Path(config.checksums))
     tensors = read_tensors(folder, model_config)
     lora, loras = _adapters(config, model_config, device, dtype, kernels)
     model = VoxCPMModel.load(

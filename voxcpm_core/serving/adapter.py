@@ -19,6 +19,7 @@ from voxcpm_core.serving.drain import Drain
 from voxcpm_core.serving.gate import Gate, Place
 from voxcpm_core.serving.inputs import ParsedRequest, parse_request
 from voxcpm_core.serving.intake import Intake, most_positions
+from voxcpm_core.serving.meters import Meter, Meters
 from voxcpm_core.serving.output import Output
 from voxcpm_core.serving.parameters import allowed_names, reject_unknown, request_id_of, utf8_or_none
 from voxcpm_core.serving.poller import CancelPoller
@@ -29,6 +30,8 @@ from voxcpm_core.serving.stream import OutputStream
 from voxcpm_core.serving.tensors import InputTensors
 from voxcpm_core.text.normalizer import require_normalizer
 from voxcpm_core.threads import in_thread
+from voxcpm_core.tracing.context import trace_context
+from voxcpm_core.tracing.tracing import NoTracing, Tracing
 from voxcpm_core.types import EngineRequest, Failed, FloatArray
 from voxcpm_core.voices import VoiceStore
 from voxcpm_core.voices.speech import with_voice
@@ -48,9 +51,12 @@ class _Arrival:
 class Adapter:
     """One instance of the model. `pb_utils` is Triton's Python backend module."""
 
-    def __init__(self, engine: EngineHandle, pb_utils: Any, metrics: Metrics | None = None) -> None:
+    def __init__(
+        self, engine: EngineHandle, pb_utils: Any, metrics: Metrics | None = None, tracing: Tracing | None = None
+    ) -> None:
         self._engine = engine
         self._metrics = metrics or NoMetrics()
+        self._tracing = tracing or NoTracing()
         self._logger = pb_utils.Logger
         self.roster = Roster()
         self.voices = VoiceStore(engine.config.voices, engine.config.max_voices, engine.config.max_voices_mib)
@@ -124,8 +130,8 @@ class Adapter:
         """
         # Over JSON, any bytes can come as the id, and the backend decodes them only when asked.
         given_id = utf8_or_none(request.request_id)
-        sender, meter = request.get_response_sender(), self._metrics.request()
-        channel = Channel(sender, responses, request_id_of(given_id), meter)
+        sender, request_id = request.get_response_sender(), request_id_of(given_id)
+        channel = Channel(sender, responses, request_id, self._meter(request, request_id))
         self.roster.arrived(channel)
         with channel.answering(self._logger.log_error):
             if given_id is None:
@@ -134,6 +140,10 @@ class Adapter:
             return lambda: self._enter(arrival)
         self.roster.forget(channel)
         return None
+
+    def _meter(self, request: Any, request_id: str) -> Meter:
+        meter, spans = self._metrics.request(), self._tracing.request(trace_context(request), request_id)
+        return meter if spans is None else Meters(meter, spans)
 
     def _read(self, request: Any, channel: Channel) -> _Arrival:
         parameters = utf8_or_none(request.parameters)

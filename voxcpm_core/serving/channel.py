@@ -12,6 +12,7 @@ from typing import Any
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.faults import Log, internal_error
 from voxcpm_core.metrics.request import RequestMeter
+from voxcpm_core.serving.meters import Meter
 from voxcpm_core.serving.responses import NamedTensor, Responses
 
 
@@ -25,10 +26,10 @@ class Channel:
     """
 
     def __init__(
-        self, sender: Any, responses: Responses, request_id: str, meter: RequestMeter | None = None
+        self, sender: Any, responses: Responses, request_id: str, meter: Meter | None = None
     ) -> None:
         self.request_id = request_id
-        self.meter = meter or RequestMeter()
+        self.meter: Meter = meter or RequestMeter()
         self.stream_id = secrets.token_hex(16)  # nobody can guess it
         self.when_taken: Callable[[int], None] = lambda num_chunks: None  # told by the last model of an ensemble
         self._sender = sender

@@ -15,15 +15,20 @@ from voxcpm_core.local.status import InstanceName
 from voxcpm_core.metrics.instance import MeasuredEngine, start_metrics
 from voxcpm_core.serving.adapter import Adapter
 from voxcpm_core.serving.operations import Operations
+from voxcpm_core.tracing.tracing import NoTracing, Tracing
 
 
 class Instance:
     """What Triton calls. Runs in the stub, whose parent is the tritonserver."""
 
-    def __init__(self, name: InstanceName, place: InstancePlace, engine: MeasuredEngine, pb_utils: Any) -> None:
+    def __init__(
+        self, name: InstanceName, place: InstancePlace, engine: MeasuredEngine, pb_utils: Any,
+        tracing: Tracing | None = None,
+    ) -> None:
         self._engine = engine
+        self._tracing = tracing or NoTracing()
         self._metrics = start_metrics(name, engine, pb_utils)
-        self._adapter = Adapter(engine, pb_utils, self._metrics)
+        self._adapter = Adapter(engine, pb_utils, self._metrics, self._tracing)
         self._guests = Guests(self._adapter)
         takeovers = {"door": Doors(place, self._adapter).claim, "guest": self._guests.welcome}
         try:
@@ -32,6 +37,7 @@ class Instance:
             if place.count > 1:
                 self._adapter.close()
                 self._metrics.close()
+                self._tracing.close()
                 message = f"no local socket, which the instances that share an engine need: {error}"
                 raise StartupError(f"{message}; set instance_group's count to 1 to do without") from None
             pb_utils.Logger.log_warn(f"no local socket, so this instance cannot be asked for its status: {error}")
@@ -57,6 +63,7 @@ class Instance:
         if self._local is not None:
             self._local.close()
         self._metrics.close()
+        self._tracing.close()
 
 
 def _local_server(

@@ -14,6 +14,7 @@ from voxcpm_core.errors import ConfigError
 from voxcpm_core.local.status import InstanceName
 from voxcpm_core.lora.listed import register_listed
 from voxcpm_core.serving.instance import Instance
+from voxcpm_core.tracing.tracing import start_tracing
 from voxcpm_core.worker import WorkerHandle
 from voxcpm_core.worker.placement import Placement
 
@@ -31,13 +32,14 @@ def start(
     config = read_settings(args["model_config"], environ)
     placement = Placement(args["model_instance_kind"], args["model_instance_device_id"])
     name = InstanceName(args["model_name"], args["model_version"], args["model_instance_name"])
+    tracing = start_tracing(config.trace_url, name, pb_utils.Logger.log_warn)
     engine = WorkerHandle(config, placement)
     try:
         register_listed(engine)
     except BaseException:
         engine.close()
         raise
-    return Instance(name, place, engine, pb_utils)
+    return Instance(name, place, engine, pb_utils, tracing)
 
 
 def read_settings(model_config: str, environ: Mapping[str, str]) -> EngineConfig:

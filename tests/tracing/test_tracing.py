@@ -1,0 +1,72 @@
+"""Tracing where its collector or its libraries are missing, and spans beside a clock that jumps."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+
+import pytest
+
+from tests.tracing.collector import Collector
+from voxcpm_core.errors import ConfigError, ErrorCode
+from voxcpm_core.local.status import InstanceName
+from voxcpm_core.tracing.context import trace_context
+from voxcpm_core.tracing.request import QUEUE, REQUEST
+from voxcpm_core.tracing.tracing import EXPORT_S, start_tracing
+
+NAME = InstanceName("voxcpm", "1", "voxcpm_0")
+TRACE_ID = "c" * 32
+CONTEXT = json.dumps({"traceparent": f"00-{TRACE_ID}-00f067aa0ba902b7-01"})
+HOUR_NS = 3_600_000_000_000
+
+
+def test_without_an_address_nothing_is_traced():
+    assert start_tracing("", NAME, print).request(CONTEXT, "r1") is None
+
+
+@pytest.mark.parametrize("context", ["", "{}", "[]", "no JSON", '{"tracestate": "a=b"}'])
+def test_without_a_trace_there_are_no_spans(context):
+    with Collector() as collector:
+        tracing = start_tracing(collector.url, NAME, print)
+        assert tracing.request(context, "r1") is None
+        tracing.close()
+
+
+def test_a_server_that_has_no_trace_of_a_request():
+    assert trace_context(object()) == ""
+
+
+def test_libraries_that_are_missing_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(ConfigError, match=r"trace_url: .*; install 'voxcpm-triton\[tracing\]'"):
+        start_tracing("http://127.0.0.1:4318/v1/traces", NAME, print)
+
+
+def test_a_collector_that_is_not_there_is_one_line_of_the_log_and_closing_waits_for_it_a_moment():
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        lines: list[str] = []
+        tracing = start_tracing(f"http://127.0.0.1:{taken.getsockname()[1]}/v1/traces", NAME, lines.append)
+        for _ in range(3):
+            tracing.request(CONTEXT, "r1").finished("stop")
+        start_s = time.monotonic()
+        tracing.close()
+        assert time.monotonic() - start_s < 5 * EXPORT_S
+        (line,) = lines
+        assert line.startswith("tracing: ")
+        assert "Traceback" not in line
+
+
+def test_a_wall_clock_that_jumps_moves_no_span_that_runs(monkeypatch):
+    with Collector() as collector:
+        tracing = start_tracing(collector.url, NAME, print)
+        spans, before_ns = tracing.request(CONTEXT, "r1"), time.time_ns()
+        monkeypatch.setattr(time, "time_ns", lambda: before_ns - HOUR_NS)
+        spans.failed(ErrorCode.CANCELLED)
+        tracing.close()
+        whole = collector.wait_for(REQUEST, TRACE_ID)
+        assert before_ns <= whole.end_ns < before_ns + HOUR_NS
+        assert (whole.attributes["voxcpm.error_code"], whole.status) == ("CANCELLED", "")
+        assert [part.name for part in collector.below(whole)] == [QUEUE]

@@ -1,0 +1,1 @@
+"""Spans of requests that Triton traces, sent to an OpenTelemetry collector."""
