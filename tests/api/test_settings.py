@@ -58,7 +58,7 @@ def test_what_other_libraries_would_pass():
         ({"devices": "cpu"}, r"devices: expected a list such as \[0, 1\] or \['cpu'\], got 'cpu'"),
         ({"devices": [-1]}, "devices: expected numbers of CUDA devices, or 'cuda:N' and 'cpu', got -1"),
         ({"devices": [None]}, "devices: expected numbers"),
-        ({"settings": {"max_runing": 4}}, "unknown argument 'max_runing'; further settings are attention, cuda_graphs"),
+        ({"settings": {"max_runing": 4}}, "unknown argument 'max_runing'; further settings are attention, checksums, "),
         ({"settings": {"max_running": 4}}, "unknown argument 'max_running'"),
         ({"settings": {"kv_cache_mib": "64"}}, "kv_cache_mib: expected int, got '64'"),
         ({"settings": {"page_size": -1}}, "page_size: expected an integer >= 0, got -1"),

@@ -78,12 +78,12 @@ def pre_stop(server: TritonServer, deadline_ms: int) -> list[str]:
 
 def test_the_pre_stop_hook_drains_and_the_server_ends_at_once(server: TritonServer):
     """Last in this file: nobody can use the server any more."""
-    finishing = GrpcStream(server, {**LONG, "max_length": 40})
+    with pytest.raises(errors.Forbidden):
+        Client(url=server.grpc_url, token="wrong").drain()
+    finishing = GrpcStream(server, {**LONG, "max_length": 150})
     cut = GrpcStream(server, {**LONG, "max_length": 3000}, "cut")
     assert finishing.next_chunk()
     assert cut.next_chunk()
-    with pytest.raises(errors.Forbidden):
-        Client(url=server.grpc_url, token="wrong").drain()
     with ExitStack() as stack:
         # The engine's process is stopped, so that whoever finishes does not do it now.
         instance = stack.enter_context(Instance(server))

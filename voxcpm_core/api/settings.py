@@ -14,7 +14,7 @@ from voxcpm_core.errors import ConfigError, shown
 # Named after vLLM's by the programs that use them.
 _RENAMED = {"max_num_batched_tokens": "max_prefill_tokens", "max_num_seqs": "max_running"}
 _OWN_ARGUMENTS = frozenset({"model", "device", "dtype", "max_model_len", "gpu_memory_utilization", *_RENAMED.values()})
-_TRITON_ONLY = frozenset({"max_waiting", "allowed_parameters", "loras"})
+_TRITON_ONLY = frozenset({"max_waiting", "allowed_parameters", "loras", "trace_url"})
 
 
 @dataclass(frozen=True)
