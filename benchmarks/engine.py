@@ -1,9 +1,9 @@
 """The whole engine with full-size models on a GPU: `python -m benchmarks.engine [--sizes 2] [--json FILE]`.
 
 Scheduler, joins and leaves, VAE, audio on the host; checkpoints with random weights. Each row is a burst of equal
-requests: wall time a step, time to the first audio, real-time factor. Then newcomers among running streams, and streams
-that ask for more Euler steps than the others. One request of each row is made again by an engine without graphs and
-kernels.
+requests: wall time a step, time to the first audio, real-time factor. Then newcomers among running streams, streams
+that ask for more Euler steps than the others, and callers who ask again and again. One request of each row is made
+again by an engine without graphs and kernels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.by_size import run_by_size
 from benchmarks.card import this_card
-from benchmarks.engine_loads import Burst, burst, idle_ttfa_ms, joins, mixed_steps, similarity
+from benchmarks.engine_loads import Burst, burst, closed_loop, idle_ttfa_ms, joins, mixed_steps, similarity
 from benchmarks.limits import step_limit
 from benchmarks.step import CONTEXT, NUM_STEPS, print_table
 from tests.engine.harness import Harness
@@ -51,9 +51,12 @@ def measure(size: str, folder: Path, streams: list[int]) -> dict[str, Any]:
         print_table(rows)
         others = {"idle_ttfa_ms": idle_ttfa_ms(engine)} | joins(engine) | mixed_steps(engine)
         print_table([others])
+        loops = [{"streams": num_streams} | closed_loop(engine, num_streams) for num_streams in streams]
+        print_table(loops)
     finally:
         engine.close()
-    return {"size": size, "ready_s": ready_s, "used_share": used_share, "bursts": rows, "others": others}
+    start = {"size": size, "ready_s": ready_s, "used_share": used_share}
+    return start | {"bursts": rows, "others": others, "loops": loops}
 
 
 def row(engine: ThreadedEngine, eager: Harness, num_streams: int) -> dict[str, float]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import queue
 import random
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +23,7 @@ NUM_PATCHES = 50
 NUM_IDLE, NUM_JOINS = 20, 200
 NUM_RUNNING = 63
 NUM_MIXED, NUM_SLOW, SLOW_TIMESTEPS = 64, 8, 25
+NUM_ROUNDS = 4  # of a closed loop
 
 
 def request(num_patches: int, seed: int, timesteps: int = SamplingParams().inference_timesteps) -> SpeechRequest:
@@ -34,8 +37,12 @@ def request(num_patches: int, seed: int, timesteps: int = SamplingParams().infer
 class Listener:
     """A stream's sink: when its patches came, in s; the first patch itself where it is wanted."""
 
-    def __init__(self, engine: ThreadedEngine, asked: SpeechRequest, keeps: bool = False) -> None:
+    def __init__(
+        self, engine: ThreadedEngine, asked: SpeechRequest, keeps: bool = False,
+        on_end: Callable[[Listener], None] = lambda listener: None,
+    ) -> None:  # fmt: skip
         self.asked = asked
+        self._on_end = on_end
         self.arrived_s: list[float] = []
         self.first: tuple[FloatArray, FloatArray] | None = None  # latents, audio
         self.has_ended = threading.Event()
@@ -48,14 +55,18 @@ class Listener:
     def __call__(self, event: StreamEvent) -> None:
         if isinstance(event, Failed):
             self.error = event
-            self.has_ended.set()
+            self._end()
         elif isinstance(event, Patch):
             self.arrived_s.append(time.perf_counter())
             if self._keeps and self.first is None:
                 assert event.audio is not None
                 self.first = event.latents.copy(), event.audio.copy()
             if event.finish_reason is not None:
-                self.has_ended.set()
+                self._end()
+
+    def _end(self) -> None:
+        self.has_ended.set()
+        self._on_end(self)
 
     def wait(self) -> None:
         self.has_ended.wait()
@@ -153,6 +164,30 @@ def joins(engine: ThreadedEngine) -> dict[str, float]:
         "join_ttfa_p95_ms": float(np.percentile(ttfas_ms, 95)),
         "running_gap_ms": alone_ms,
         "gap_growth_ms": max(gaps_ms) - alone_ms if still_ran else float("nan"),
+    }
+
+
+def closed_loop(engine: ThreadedEngine, num_streams: int) -> dict[str, float]:
+    """As many callers, each of whom asks again when its stream has ended: what a server's clients can get at most.
+
+    Counted from the first end, when streams already come and go, to the last time that somebody asked.
+    """
+    ended: queue.SimpleQueue[Listener] = queue.SimpleQueue()
+    listeners = [Listener(engine, request(NUM_PATCHES, seed), on_end=ended.put) for seed in range(num_streams)]
+    first_end_s = 0.0
+    for seed in range(num_streams, num_streams * NUM_ROUNDS):
+        ended.get()
+        first_end_s = first_end_s or time.perf_counter()
+        listeners.append(Listener(engine, request(NUM_PATCHES, seed), on_end=ended.put))
+    for listener in listeners:
+        listener.wait()
+    last_asked_s = listeners[-1].asked_s
+    arrived_s = [at_s for listener in listeners for at_s in listener.arrived_s]
+    num_counted = sum(first_end_s < at_s <= last_asked_s for at_s in arrived_s)
+    return {
+        "closed_audio_s_per_s": num_counted * patch_s(engine) / (last_asked_s - first_end_s),
+        "closed_ttfa_p50_ms": statistics.median(listener.ttfa_ms for listener in listeners[num_streams:]),
+        "closed_gap_p50_ms": statistics.median(gap for listener in listeners for gap in listener.gaps_ms),
     }
 
 
