@@ -23,12 +23,14 @@ import numpy as np
 import torch
 
 from benchmarks.card import describe, this_card
+from benchmarks.gpu_chain import check_chain
 from benchmarks.gpu_faults import check_faults
 from benchmarks.gpu_flash import check_flash
 from benchmarks.gpu_fp8 import check_fp8
 from benchmarks.gpu_joins import check_joins
 from benchmarks.gpu_kernels import check_kernels
 from benchmarks.gpu_loras import check_loras
+from benchmarks.gpu_second_uses import check_second_uses
 from benchmarks.limits import step_limit
 from benchmarks.machine import as_line
 from tests.engine.harness import CPU, SMALL, Harness, Received
@@ -210,9 +212,11 @@ def main() -> int:
         report.section(check_fp8, report.check, Path(scratch))
         report.section(check_flash, report.check, Path(scratch))
         report.section(check_loras, report.check, Path(scratch))
+        report.section(check_chain, report.check, "cuda:0")
         report.section(check_faults, report.check)
         for generation in RELEASES:
             report.section(check_laws, report, generation, Path(scratch))
+        report.section(check_second_uses, report.check, Path(scratch) / "2", CUDA)
     print("all checks passed" if not report.num_failed else f"{report.num_failed} checks FAILED")
     return min(report.num_failed, 1)
 

@@ -7,6 +7,7 @@ import numpy as np
 from voxcpm_core.types import Condition, SamplingParams, SpeechRequest
 
 WORDS = ["hello", "the", "world", "thin", "你好", "世界", "语音合成", "today", "今天天气", "Hello"]
+NUM_VOICES = 3
 
 
 def tone(num_samples: int, step: float = 0.05) -> Condition:
@@ -42,6 +43,35 @@ def crowd(count: int, reference: bool = True) -> list[SpeechRequest]:
                 reference=tone(211 * index, 0.11) if with_reference else None,
                 params=params,
                 wants_audio=index % 5 != 4,
+            )
+        )
+    return requests
+
+
+def voice(index: int, num_patches: int, samples_per_patch: int):
+    return tone(num_patches * samples_per_patch - index, 0.05 + 0.02 * index)
+
+
+def voiced_crowd(samples_per_patch: int, count: int) -> list[SpeechRequest]:
+    """Three voices of 6, 14 and 22 positions, some with a prompt of one patch or several, and requests without any.
+
+    Of a model with references, whose encoder takes so many samples for a patch.
+    """
+    rng = np.random.default_rng(11)
+    requests = []
+    for index in range(count):
+        number = index % (NUM_VOICES + 1)
+        params = SamplingParams(
+            seed=index, inference_timesteps=2, min_length=int(rng.integers(0, 3)), max_length=int(rng.integers(1, 5))
+        )
+        prompt = voice(9, int(rng.choice([1, 5])), samples_per_patch) if index % 3 == 2 else None
+        requests.append(
+            SpeechRequest(
+                target_text=" ".join(rng.choice(WORDS, size=rng.integers(1, 9))),
+                prompt_text="hello" if prompt else "",
+                prompt=prompt,
+                reference=voice(number, 4 + 8 * number, samples_per_patch) if number < NUM_VOICES else None,
+                params=params,
             )
         )
     return requests

@@ -8,45 +8,17 @@ import numpy as np
 import pytest
 
 from tests.engine.harness import SMALL, Harness
-from tests.engine.requests import WORDS, tone
+from tests.engine.requests import voiced_crowd
 from tests.lora.adapters import add_adapter
 from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.types import SamplingParams, SpeechRequest
 
 FP32 = {"atol": 1e-5, "rtol": 0}
-NUM_VOICES = 3
 
 
 def off(config: EngineConfig) -> EngineConfig:
     return dataclasses.replace(config, voice_cache_mib=0)
-
-
-def voice(index: int, num_patches: int, samples_per_patch: int):
-    return tone(num_patches * samples_per_patch - index, 0.05 + 0.02 * index)
-
-
-def voiced_crowd(harness: Harness, count: int) -> list[SpeechRequest]:
-    """Three voices of 6, 14 and 22 positions, some with a prompt of one patch or several, and requests without any."""
-    rng = np.random.default_rng(11)
-    samples = harness.model.encoder_samples_per_patch
-    requests = []
-    for index in range(count):
-        number = index % (NUM_VOICES + 1)
-        params = SamplingParams(
-            seed=index, inference_timesteps=2, min_length=int(rng.integers(0, 3)), max_length=int(rng.integers(1, 5))
-        )
-        prompt = voice(9, int(rng.choice([1, 5])), samples) if index % 3 == 2 else None
-        requests.append(
-            SpeechRequest(
-                target_text=" ".join(rng.choice(WORDS, size=rng.integers(1, 9))),
-                prompt_text="hello" if prompt else "",
-                prompt=prompt,
-                reference=voice(number, 4 + 8 * number, samples) if number < NUM_VOICES else None,
-                params=params,
-            )
-        )
-    return requests
 
 
 @pytest.mark.parametrize(
@@ -61,7 +33,7 @@ def voiced_crowd(harness: Harness, count: int) -> list[SpeechRequest]:
 def test_sharing_changes_nothing(changes, stopping_checkpoint):
     config = dataclasses.replace(SMALL, max_running=4, **changes)
     harness, plain = Harness(stopping_checkpoint, config), Harness(stopping_checkpoint, off(config))
-    requests = voiced_crowd(harness, 12)
+    requests = voiced_crowd(harness.model.encoder_samples_per_patch, 12)
     received = []
     for index, request in enumerate(requests):
         received.append(harness.add(request))
@@ -85,7 +57,7 @@ def test_sharing_changes_nothing(changes, stopping_checkpoint):
 
 def test_a_second_use_prefills_its_own_text_alone_and_encodes_nothing(tiny_checkpoints):
     harness = Harness(tiny_checkpoints["2"])
-    with_reference, _, with_both = voiced_crowd(harness, 3)
+    with_reference, _, with_both = voiced_crowd(harness.model.encoder_samples_per_patch, 3)
     with_both = dataclasses.replace(with_both, reference=with_reference.reference)
     for request in (with_reference, with_both):
         harness.run(request)
@@ -102,7 +74,7 @@ def test_a_second_use_prefills_its_own_text_alone_and_encodes_nothing(tiny_check
 
 def test_what_was_given_up_is_made_again_alike(tiny_checkpoints):
     harness = Harness(tiny_checkpoints["2"], dataclasses.replace(SMALL, max_running=2, kv_cache_mib=1, page_size=8))
-    requests = voiced_crowd(harness, 3)
+    requests = voiced_crowd(harness.model.encoder_samples_per_patch, 3)
     first = [harness.run(request) for request in requests]
     assert harness.core.stats().pages_kept > 0
     pages = harness.core._scheduler._pages
@@ -126,7 +98,8 @@ def test_pages_balance_with_cancels_adapters_and_faults(seed, stopping_checkpoin
     )
     harness, plain = Harness(stopping_checkpoint, config), Harness(stopping_checkpoint, off(config))
     rng = np.random.default_rng(seed)
-    requests = [dataclasses.replace(each, lora=refs[rng.integers(2)]) for each in voiced_crowd(harness, 12)]
+    voiced = voiced_crowd(harness.model.encoder_samples_per_patch, 12)
+    requests = [dataclasses.replace(each, lora=refs[rng.integers(2)]) for each in voiced]
     received = []
     for index, request in enumerate(requests):
         prepared = harness.prepare(request)
@@ -150,7 +123,7 @@ def test_pages_balance_with_cancels_adapters_and_faults(seed, stopping_checkpoin
 
 def test_nothing_of_a_broken_stream_is_left_to_others(tiny_checkpoints):
     harness = Harness(tiny_checkpoints["2"])
-    request = voiced_crowd(harness, 1)[0]
+    request = voiced_crowd(harness.model.encoder_samples_per_patch, 1)[0]
     harness.add(dataclasses.replace(harness.prepare(request), cfg_value=float("nan")))
     harness.drain()
     stats = harness.core.stats()
@@ -161,7 +134,7 @@ def test_nothing_of_a_broken_stream_is_left_to_others(tiny_checkpoints):
 
 def test_a_prefill_that_raises_leaves_nothing_to_share(tiny_checkpoints, monkeypatch):
     harness = Harness(tiny_checkpoints["2"])
-    request = voiced_crowd(harness, 1)[0]
+    request = voiced_crowd(harness.model.encoder_samples_per_patch, 1)[0]
     with monkeypatch.context() as patch:
         patch.setattr(harness.core.runner.model, "prefill", lambda *_: 1 / 0)
         assert harness.run(request).error_code == "INTERNAL"
