@@ -89,9 +89,20 @@ def test_serve_until_ctrl_c(
     assert re.search(r"server_id +\| from-the-test", server.log)
     speech = synthesize("Hello.", url=server.grpc_url, max_length=1, inference_timesteps=2)
     assert speech.num_samples > 0
+    _assert_that_a_second_one_on_its_port_leaves_it_alone(server, cli)
     _assert_that_its_token_works_for_its_user(server, cli, tmp_path)
     _assert_ends(server, signal.SIGINT)
     assert find_token(server.grpc_url) is None
+
+
+def _assert_that_a_second_one_on_its_port_leaves_it_alone(
+    server: Serving, cli: Callable[..., subprocess.CompletedProcess[bytes]]
+) -> None:
+    token, port = find_token(server.grpc_url), server.grpc_url.rpartition(":")[2]
+    done = cli("serve", "--model", "demo", *FREE_PORTS, "--grpc-port", port)
+    assert done.returncode == 1
+    assert f"--grpc-port {port}: cannot listen".encode() in done.stderr
+    assert find_token(server.grpc_url) == token
 
 
 def _assert_that_its_token_works_for_its_user(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -67,22 +68,19 @@ def serve(
         signal.signal(ending, _interrupt)
     try:
         with ExitStack() as leaving:
-            try:
-                leaving.enter_context(left_for_the_user(token, server.grpc_url))
-            except OSError as error:
-                _note(f"the admin token is left nowhere ({error}): set {TOKEN_VARIABLE} to change voices")
-            code = _run(server)
+            code = _run(server, lambda: _leave_token(leaving, token, server.grpc_url))
     finally:
         _stop(server)
     if code != 0:
         raise typer.Exit(1)
 
 
-def _run(server: TritonServer) -> int:
+def _run(server: TritonServer, when_ready: Callable[[], None]) -> int:
     """Until the server ends by itself, whose exit status this is, or is told to end by a signal."""
     try:
         server.start()
         server.wait_until_ready()
+        when_ready()
         _note(f"ready: gRPC {server.grpc_url}, HTTP {server.http_url}, metrics {server.metrics_url}, "
               f"tritonserver {server.pid}; Ctrl-C stops")
         code = server.wait()
@@ -92,6 +90,14 @@ def _run(server: TritonServer) -> int:
         return 0
     _note(f"tritonserver ended with exit status {code}")
     return code
+
+
+def _leave_token(leaving: ExitStack, token: str, grpc_url: str) -> None:
+    """Not before the port is this server's: where another has it, that one's token must stay."""
+    try:
+        leaving.enter_context(left_for_the_user(token, grpc_url))
+    except OSError as error:
+        _note(f"the admin token is left nowhere ({error}): set {TOKEN_VARIABLE} to change voices")
 
 
 def _stop(server: TritonServer) -> None:
