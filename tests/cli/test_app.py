@@ -27,6 +27,10 @@ def test_help_says_what_defaults_do(cli: Cli) -> None:
     assert "Any 64-bit integer" in said
 
 
+def test_help_loses_no_word_to_markup(cli: Cli) -> None:
+    assert "PNG file; needs the extra 'picture'." in _words(cli("bench", "--help"))
+
+
 def test_help_of_everything(cli: Cli) -> None:
     said = _words(cli("--help"))
     own = ("serve", "say", "status", "cancel", "encode", "voices", "loras", "bench", "demo", "make-checkpoint")

@@ -65,7 +65,7 @@ def bench(
         int | None, typer.Option(min=1, help="Of the generator; default: one for 16 clients, by the cores there are.")
     ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="File for all figures and every request.")] = None,
-    picture_file: Annotated[Path | None, typer.Option("--picture", help="PNG file; needs the extra [picture].")] = None,
+    picture_file: Annotated[Path | None, typer.Option("--picture", help="PNG file; needs the extra 'picture'.")] = None,
 ) -> None:
     """Measure a running server: TTFA, gaps, underruns, real-time factor, errors. Ctrl-C ends it early."""
     try:
