@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -63,6 +64,9 @@ def test_a_listed_file_that_is_gone(folder, listing):
     [
         ("", "lists nothing"), ("# nothing\n", "lists nothing"), ("abc  model.safetensors\n", "line 1: expected 64"),
         (f"{'a' * 64}  ../secret\n", "line 1: expected 64"), ("\0", "line 1: expected 64"),
+        (f"{'a' * 64}  a\0b\n", "line 1: expected 64"), (f"{'a' * 64}  a\n" * 20_000, "longer than"),
+        (f"{'a' * 64}  x/y\n", "line 1: expected 64 hexadecimal digits and the name of a file in the model's folder"),
+        (f"{'a' * 64}  x\n{'A' * 64} *./x\n\n{'b' * 64}  x\n", "line 4: 'x' has another digest further up"),
     ],
 )  # fmt: skip
 def test_a_list_that_is_none(folder, listing, text, message):
@@ -74,3 +78,20 @@ def test_a_list_that_is_none(folder, listing, text, message):
 def test_no_list(folder, tmp_path):
     with pytest.raises(ConfigError, match="checksums: .*none cannot be read"):
         verify_checksums(folder, tmp_path / "none")
+
+
+def test_the_line_ends_of_other_systems(folder, listing):
+    listing.write_bytes(listing.read_bytes().replace(b"\n", b"\r\n"))
+    verify_checksums(folder, listing)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", ["directory", "pipe", "device"])
+def test_what_has_no_end_is_not_waited_for(folder, listing, kind):
+    odd = folder / "config.json"
+    odd.unlink()
+    {"directory": odd.mkdir, "pipe": lambda: os.mkfifo(odd), "device": lambda: odd.symlink_to("/dev/zero")}[kind]()
+    with pytest.raises(CheckpointError, match=r"config\.json: .* cannot be read \(not a regular file\)"):
+        verify_checksums(folder, listing)
+    with pytest.raises(ConfigError, match=r"config\.json cannot be read: not a regular file"):
+        verify_checksums(folder, odd)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
-from voxcpm_core.errors import CheckpointError, ConfigError
+from voxcpm_core.errors import CheckpointError, ConfigError, shown
 
 WEIGHTS = (".safetensors", ".bin", ".pth", ".ckpt", ".pt")  # suffixes of what must be on the list
-_LINE = re.compile(r"(?P<digest>[0-9a-fA-F]{64}) [ *](\./)?(?P<name>[^/\\]+)")
+_LINE = re.compile(r"(?P<digest>[0-9a-fA-F]{64}) [ *](\./)?(?P<name>[^/\\\0]+)")
 _READ_BYTES = 1 << 20
+_LONGEST_LIST_BYTES = 1 << 20  # thousands of files
 
 
 def verify_checksums(folder: Path, listing: Path) -> None:
@@ -33,17 +37,24 @@ def verify_checksums(folder: Path, listing: Path) -> None:
 def _read(listing: Path) -> dict[str, str]:
     """Digest by name."""
     try:
-        lines = listing.read_text(encoding="utf-8").splitlines()
+        with _opened(listing) as file:
+            data = file.read(_LONGEST_LIST_BYTES + 1)
+        lines = data.decode().splitlines()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"checksums: {listing} cannot be read: {error}") from None
-    listed = {}
+        raise ConfigError(f"checksums: {listing} cannot be read: {_reason(error)}") from None
+    if len(data) > _LONGEST_LIST_BYTES:
+        raise ConfigError(f"checksums: {listing} is longer than {_LONGEST_LIST_BYTES} bytes: not a checkpoint's list")
+    listed: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         if not line or line.startswith("#"):
             continue
+        where = f"checksums: {listing}, line {number}"
         found = _LINE.fullmatch(line)
         if found is None:
-            raise ConfigError(f"checksums: {listing}, line {number}: expected 64 hexadecimal digits and a file's name")
-        listed[found["name"]] = found["digest"].lower()
+            raise ConfigError(f"{where}: expected 64 hexadecimal digits and the name of a file in the model's folder")
+        digest = found["digest"].lower()
+        if listed.setdefault(found["name"], digest) != digest:
+            raise ConfigError(f"{where}: {shown(found['name'])} has another digest further up")
     if not listed:
         raise ConfigError(f"checksums: {listing} lists nothing")
     return listed
@@ -52,9 +63,20 @@ def _read(listing: Path) -> dict[str, str]:
 def _sha256(path: Path) -> str:
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
+        with _opened(path) as file:
             while chunk := file.read(_READ_BYTES):
                 digest.update(chunk)
-    except OSError as error:
-        raise CheckpointError(f"{path}: is on the list of checksums and cannot be read ({error.strerror})") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: is on the list of checksums and cannot be read ({_reason(error)})") from None
     return digest.hexdigest()
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Only a file that has an end: a pipe or a device would hold up the start for ever. Raises OSError, ValueError."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file")
+    return path.open("rb")
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
