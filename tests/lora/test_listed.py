@@ -59,6 +59,12 @@ def test_a_name_listed_twice_and_a_list_where_none_are_served():
             EngineConfig(loras="anna=x", **settings)
 
 
+@pytest.mark.timeout(30)
+def test_a_list_of_very_many():
+    """Read in each process: it must not take a time that grows with its square."""
+    assert len(listed_loras(",".join(f"name-{number}=folder" for number in range(200_000)))) == 200_000
+
+
 def test_they_are_there_after_the_first_start_and_the_next(root: Path):
     sums = LoraFolder(str(root), "other").digests()
     loras = f"anna=team/anna, other=other@{sums[1].upper()}, giant=demo://giant"

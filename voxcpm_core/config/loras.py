@@ -24,12 +24,11 @@ class ListedLora:
 def listed_loras(text: str) -> tuple[ListedLora, ...]:
     """The entries of the setting; raises ConfigError for what is none, and for a name that comes twice."""
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
-    listed = [_listed(entry) for entry in entries]
-    names = [each.name for each in listed]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"loras: the name {shown(name)} is listed twice")
-    return tuple(listed)
+    listed: dict[str, ListedLora] = {}
+    for each in map(_listed, entries):
+        if listed.setdefault(each.name, each) is not each:
+            raise ConfigError(f"loras: the name {shown(each.name)} is listed twice")
+    return tuple(listed.values())
 
 
 def _listed(entry: str) -> ListedLora:
