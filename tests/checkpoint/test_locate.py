@@ -53,6 +53,10 @@ def test_what_is_nothing(tmp_path, monkeypatch):
         ("VoxCPM2", "no such folder"),
         ("a/b/c", "no such folder"),
         ("../x", "no such folder"),
+        ("a/b@../x", "no such folder"),
+        ("a/b@", "no such folder"),
+        ("x" * 300, "cannot be looked at: File name too long"),
+        ("~nobody-of-that-name/x", "cannot be looked at: Could not determine home directory"),
     ]:
         with pytest.raises(ConfigError, match=message) as caught:
             locate(model)
@@ -72,13 +76,14 @@ def test_a_hub_id_is_found_in_the_local_cache(tmp_path):
     repository = tmp_path / "hub" / "models--someone--VoxCPM-voice"
     snapshot = repository / "snapshots" / COMMIT
     snapshot.mkdir(parents=True)
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(COMMIT)
+    for branch in ("main", "refs/pr/1"):
+        (repository / "refs" / branch).parent.mkdir(parents=True, exist_ok=True)
+        (repository / "refs" / branch).write_text(COMMIT)
     (repository / "blobs").mkdir()
     (repository / "blobs" / "abc").write_text("{}")
     (snapshot / "config.json").symlink_to("../../blobs/abc")
-    for model in ("someone/VoxCPM-voice", "someone/VoxCPM-voice@main", f"someone/VoxCPM-voice@{COMMIT}"):
-        assert _located_offline(model, tmp_path) == str(snapshot)
+    for revision in ("", "@main", "@refs/pr/1", f"@{COMMIT}"):
+        assert _located_offline(f"someone/VoxCPM-voice{revision}", tmp_path) == str(snapshot)
     message = _located_offline("someone/VoxCPM-voice@v2", tmp_path)
     assert "`hf download someone/VoxCPM-voice --revision v2` fills the cache" in message
 

@@ -10,7 +10,7 @@ from voxcpm_core.errors import ConfigError, shown
 DEMO = "demo"
 DEMO_FOLDER = Path(__file__).resolve().parents[1] / "data" / "demo"
 _CHOICES = "give a checkpoint folder, a Hugging Face id such as openbmb/VoxCPM2, or demo"
-_HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?")
+_HUB_ID = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w-][\w.-]*(/[\w-][\w.-]*)*))?")
 _HUB_FILES = ("*.json", "*.safetensors", "pytorch_model.bin", "audiovae.pth")
 
 
@@ -26,11 +26,15 @@ def locate(model: str) -> Path:
         raise ConfigError(f"model is not set; {_CHOICES}")
     if model == DEMO:
         return DEMO_FOLDER
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        return folder
-    if folder.exists():
-        raise ConfigError(f"model {shown(model)}: is a file, not a folder; {_CHOICES}")
+    try:
+        folder = Path(model).expanduser()
+        if folder.is_dir():
+            return folder
+        if folder.exists():
+            raise ConfigError(f"model {shown(model)}: is a file, not a folder; {_CHOICES}")
+    except (OSError, RuntimeError) as error:  # too long, not to be looked into, the home of nobody
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(f"model {shown(model)}: cannot be looked at: {reason}; {_CHOICES}") from None
     found = _HUB_ID.fullmatch(model)
     if found is None:
         raise ConfigError(f"model {shown(model)}: there is no such folder, and it is not a Hugging Face id; {_CHOICES}")
