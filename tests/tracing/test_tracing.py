@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 import time
@@ -18,7 +19,8 @@ from voxcpm_core.tracing.tracing import EXPORT_S, start_tracing
 
 NAME = InstanceName("voxcpm", "1", "voxcpm_0")
 TRACE_ID = "c" * 32
-CONTEXT = json.dumps({"traceparent": f"00-{TRACE_ID}-00f067aa0ba902b7-01"})
+CONTEXT_PARENT = f"00-{TRACE_ID}-00f067aa0ba902b7-01"
+CONTEXT = json.dumps({"traceparent": CONTEXT_PARENT})
 HOUR_NS = 3_600_000_000_000
 
 
@@ -26,7 +28,9 @@ def test_without_an_address_nothing_is_traced():
     assert start_tracing("", NAME, print).request(CONTEXT, "r1") is None
 
 
-@pytest.mark.parametrize("context", ["", "{}", "[]", "no JSON", '{"tracestate": "a=b"}'])
+@pytest.mark.parametrize(
+    "context", ["", "{}", "[]", "no JSON", '{"tracestate": "a=b"}', '{"traceparent": 5}', "[" * 100_000]
+)
 def test_without_a_trace_there_are_no_spans(context):
     with Collector() as collector:
         tracing = start_tracing(collector.url, NAME, print)
@@ -42,6 +46,34 @@ def test_libraries_that_are_missing_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ConfigError, match=r"trace_url: .*; install 'voxcpm-triton\[tracing\]'"):
         start_tracing("http://127.0.0.1:4318/v1/traces", NAME, print)
+
+
+@pytest.mark.parametrize(
+    "url", ["collector", "collector:4318", "ftp://collector/v1", "http://", "http://[::1", "http://a:b/", "http://a b/"]
+)
+def test_an_address_that_is_none_is_shown(url):
+    with pytest.raises(ConfigError, match=rf"^trace_url: expected an address as http://.*, got '{re.escape(url)}'$"):
+        start_tracing(url, NAME, print)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("OTEL_BSP_MAX_QUEUE_SIZE", "-1"), ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "many")]
+)
+def test_what_the_libraries_refuse_of_their_settings_is_told(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=r"^trace_url: OpenTelemetry's own settings, OTEL_\*: .* integer"):
+        start_tracing("http://127.0.0.1:4318/v1/traces", NAME, print)
+
+
+@pytest.mark.parametrize("state", [5, "a=b," * 3_000])
+@pytest.mark.parametrize("parent", [CONTEXT_PARENT, "x" * 10_000, "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
+def test_headers_that_are_broken_hurt_no_request(parent, state):
+    with Collector() as collector:
+        tracing = start_tracing(collector.url, NAME, lambda line: None)
+        spans = tracing.request(json.dumps({"traceparent": parent, "tracestate": state}), "r1")
+        spans.finished("stop")
+        tracing.close()
+        assert [span.name for span in collector.spans] == [QUEUE, REQUEST]
 
 
 def test_a_collector_that_is_not_there_is_one_line_of_the_log_and_closing_waits_for_it_a_moment():

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from concurrent.futures import TimeoutError
 from contextlib import suppress
 from typing import Protocol
+from urllib.parse import urlsplit
 
-from voxcpm_core.errors import ConfigError
+from voxcpm_core.errors import ConfigError, shown
 from voxcpm_core.faults import Log
 from voxcpm_core.local.status import InstanceName
 from voxcpm_core.threads import in_thread
@@ -40,13 +41,20 @@ class NoTracing:
 
 
 def start_tracing(url: str, name: InstanceName, log: Log) -> Tracing:
-    """`url`: where the collector takes OTLP over HTTP, "" for nowhere. Raises ConfigError without the libraries."""
+    """`url`: where the collector takes OTLP over HTTP, "" for nowhere.
+
+    Raises ConfigError for what is no such address, without the libraries, and for what they refuse of OTEL_*.
+    """
     if not url:
         return NoTracing()
+    if not _is_http(url):
+        raise ConfigError(f"trace_url: expected an address as http://collector:4318/v1/traces, got {shown(url)}")
     try:
         return CollectorTracing(url, name, log)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise ConfigError(f"trace_url: {error}; install 'voxcpm-triton[tracing]'") from None
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(f"trace_url: OpenTelemetry's own settings, OTEL_*: {error}") from None
 
 
 class CollectorTracing:
@@ -82,12 +90,25 @@ class CollectorTracing:
             in_thread(self._provider.shutdown, "voxcpm-tracing").result(EXPORT_S)
 
 
+def _is_http(url: str) -> bool:
+    """Whether requests can be sent to there; the libraries would say no more than that they cannot, once a minute."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and " " not in url and parts.port != 0
+    except ValueError:  # brackets that do not close, a port that is none
+        return False
+
+
 def _headers(context: str) -> Mapping[str, str]:
+    """Callers may have had a say in them, and a request must not fail by what is only about watching it."""
     try:
         headers = json.loads(context)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return headers if isinstance(headers, dict) and "traceparent" in headers else {}
+    if not isinstance(headers, dict):
+        return {}
+    texts = {name: value for name, value in headers.items() if isinstance(value, str)}
+    return texts if "traceparent" in texts else {}
 
 
 def _tell(log: Log) -> None:
