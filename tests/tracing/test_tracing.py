@@ -91,6 +91,18 @@ def test_a_collector_that_is_not_there_is_one_line_of_the_log_and_closing_waits_
         assert "Traceback" not in line
 
 
+def test_a_slot_that_comes_after_the_end_opens_no_span():
+    with Collector() as collector:
+        lines: list[str] = []
+        tracing = start_tracing(collector.url, NAME, lines.append)
+        spans = tracing.request(CONTEXT, "r1")
+        spans.failed(ErrorCode.CANCELLED)
+        spans.admitted()
+        tracing.close()
+        assert [span.name for span in collector.spans] == [QUEUE, REQUEST]
+        assert lines == []
+
+
 def test_a_wall_clock_that_jumps_moves_no_span_that_runs(monkeypatch):
     with Collector() as collector:
         tracing = start_tracing(collector.url, NAME, print)

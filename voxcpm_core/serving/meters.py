@@ -8,7 +8,7 @@ from voxcpm_core.errors import ErrorCode
 
 
 class Meter(Protocol):
-    """One thread at a time tells it."""
+    """One thread at a time tells it, but for `admitted`, which the engine may even tell of one that has just ended."""
 
     def admitted(self) -> None:
         """It has a slot; a further attempt gets its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,10 @@ REQUEST, QUEUE, FIRST_AUDIO, STREAM = "voxcpm.request", "voxcpm.queue", "voxcpm.
 
 
 class RequestSpans:
-    """A `Meter`. Spans last by the monotonic clock, and stand where the wall clock was when the request came."""
+    """A `Meter`. Spans last by the monotonic clock, and stand where the wall clock was when the request came.
+
+    A request can get its slot while or after its end is told: by the engine, which has not heard of a cancel yet.
+    """
 
     def __init__(self, tracer: Tracer, parent: Context, attributes: dict[str, str]) -> None:
         self._tracer = tracer
@@ -23,6 +27,8 @@ class RequestSpans:
         self._whole = tracer.start_span(REQUEST, parent, attributes=attributes, start_time=self._now_ns())
         self._part = self._begin(QUEUE)
         self._was_admitted = False
+        self._has_ended = False
+        self._lock = threading.Lock()  # of what runs
         self._num_chunks = 0
         self._audio_s = 0.0
 
@@ -51,13 +57,17 @@ class RequestSpans:
 
     def _end(self) -> None:
         self._whole.set_attributes({"voxcpm.num_chunks": self._num_chunks, "voxcpm.audio_s": self._audio_s})
-        now_ns = self._now_ns()
-        self._part.end(now_ns)
-        self._whole.end(now_ns)
+        with self._lock:
+            self._has_ended = True
+            now_ns = self._now_ns()
+            self._part.end(now_ns)
+            self._whole.end(now_ns)
 
     def _go_on(self, name: str) -> None:
-        self._part.end(self._now_ns())
-        self._part = self._begin(name)
+        with self._lock:
+            if not self._has_ended:
+                self._part.end(self._now_ns())
+                self._part = self._begin(name)
 
     def _begin(self, name: str) -> Span:
         from opentelemetry.trace import set_span_in_context
