@@ -22,6 +22,7 @@ from voxcpm_core.kernels import (
     triton_local_attention,
     triton_lora,
     triton_noise,
+    triton_norm,
     triton_products,
     triton_rope,
 )
@@ -160,7 +161,7 @@ def _other_variants(name: str) -> list[Variant]:
     snake = {"x_ptr": floats, "alpha_ptr": floats, "num_channels": "i32", "num_frames": "i32"}
     snakes = {"EPS": 1e-9, "BLOCK": 1024}
     return [
-        Variant(ops._norm, rows, {"WIDTH": 2048}),
+        Variant(triton_norm._norm, rows, {"WIDTH": 2048}),
         Variant(ops._swiglu, {"gate_up_ptr": values, "out_ptr": values, "ffn": "i32"}, {"BLOCK": ops.BLOCK}),
         Variant(
             triton_guidance._guided_step,

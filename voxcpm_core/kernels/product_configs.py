@@ -102,16 +102,27 @@ def slug(gpu_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")
 
 
+def table_values(gpu: Gpu, folder: Path = TUNED) -> dict[str, Any]:
+    """What the file for that GPU says, empty where there is none."""
+    file = _file_for(gpu, folder)
+    values: dict[str, Any] = {} if file is None else json.loads(file.read_text())
+    return values
+
+
 def read_table(gpu: Gpu, folder: Path = TUNED) -> Table:
-    """The table for that GPU, empty where there is none. Raises ValueError naming a product that cannot run."""
+    """The products of the table for that GPU. Raises ValueError naming a product that cannot run."""
+    file = _file_for(gpu, folder)
+    return {} if file is None else _parsed(file, json.loads(file.read_text()))
+
+
+def _file_for(gpu: Gpu, folder: Path) -> Path | None:
     file = folder / f"{slug(gpu.name)}.json"
     if file.exists():
-        return _parsed(file, json.loads(file.read_text()))
+        return file
     for other in sorted(folder.glob("*.json")):
-        values = json.loads(other.read_text())
-        if Gpu(**values["gpu"])[1:] == gpu[1:]:
-            return _parsed(other, values)
-    return {}
+        if Gpu(**json.loads(other.read_text())["gpu"])[1:] == gpu[1:]:
+            return other
+    return None
 
 
 def _parsed(file: Path, values: dict[str, Any]) -> Table:
