@@ -20,9 +20,10 @@ from voxcpm_core.kernels.stack_plan import MAX_ROWS, StackPlan, StackShape
 from voxcpm_core.model.kv_cache import PagedCacheAttention
 from voxcpm_core.model.transformer import LocalAttention, Transformer
 
-triton_layer_ops, triton_fused_stack = (
+run_together = pytest.importorskip("tests.kernels.together", reason="Triton has no build for this machine").run_together
+triton_layer_ops, triton_fused_stack, triton_stack = (
     pytest.importorskip(f"voxcpm_core.kernels.{name}", reason="Triton has no build for this machine")
-    for name in ("triton_layer_ops", "triton_fused_stack")
+    for name in ("triton_layer_ops", "triton_fused_stack", "triton_stack")
 )
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -186,3 +187,29 @@ class TestWhatIsLeftToBlocksOneByOne:
             return Linear(linear.weight, lora=LoraStack(a, b, (320,), selection, torch_lora))
 
         assert self.launches_of((1, 5), LocalAttention(5, DEVICE), qkv=adapted) == launches
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="the interpreter is what lets them meet; benchmarks/gpu_stacks.py")
+@pytest.mark.parametrize("is_paged", [False, True], ids=["local", "paged"])
+def test_programs_that_meet_at_barriers_give_what_one_alone_gives(is_paged, monkeypatch):
+    """Bit for bit, in whatever order they arrive: what is split is summed in a fixed order."""
+    config, positions = small_config(), [90, 40]
+    num_tokens = 1 if is_paged else 11
+    x = randn(2, num_tokens, config.hidden_size, dtype=torch.float32, device=DEVICE, seed=5)
+
+    def found():
+        attention = filled_cache(config, positions, x.dtype, DEVICE) if is_paged else LocalAttention(num_tokens, DEVICE)
+        return small_stack(config, fused_ops(SPLIT), torch.float32, DEVICE)(x, attention)
+
+    share_out = triton_fused_stack.Attending.of
+    monkeypatch.setattr(
+        triton_fused_stack.Attending, "of", lambda *given: share_out(*given)._replace(most_splits=2)
+    )
+    alone = found()
+    monkeypatch.setattr(triton_fused_stack, "_num_programs", lambda device: 5)
+    together = run_together(monkeypatch, 5, seed=7)
+    for name in ("meet", "_ask_and_meet"):
+        monkeypatch.setattr(triton_stack, name, lambda *arguments: together.meet())
+    monkeypatch.setattr(triton_stack, "ask", lambda *arguments: None)
+    assert torch.equal(found(), alone)
+    assert together.num_barriers == 1 + 5 * config.num_layers

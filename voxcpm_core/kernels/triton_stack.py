@@ -27,13 +27,15 @@ def _num_turns(num_units):
 def _normed(
     x_ptr, weight_ptr, squares_ptr, out_ptr, parts_ptr, counters_ptr, num_rows, num_squares, eps,
     N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr, SQUARES: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr, ALONE: tl.constexpr,
 ):  # fmt: skip
     """Neighbours share a tile of W."""
     num_blocks = tl.cdiv(num_rows, BLOCK_M)
     for turn in range(_num_turns(num_blocks * tl.cdiv(N, BLOCK_N) * SPLITS)):
         unit = tl.program_id(0) + turn * tl.num_programs(0)
         number = unit // SPLITS
+        if not ALONE:  # between two units nothing else would be on its way
+            ask(weight_ptr, unit + tl.num_programs(0), num_rows, N, K, GATED, BLOCK_M, BLOCK_N, BLOCK_K, SPLITS)
         normed_unit(
             x_ptr, weight_ptr, squares_ptr, out_ptr, parts_ptr, counters_ptr,
             number % num_blocks, number // num_blocks, unit % SPLITS, number, num_rows, num_squares, eps,
@@ -45,12 +47,14 @@ def _normed(
 def _residual(
     x_ptr, weight_ptr, norm_ptr, hidden_ptr, scaled_ptr, squares_ptr, parts_ptr, counters_ptr, num_rows, scale,
     N: tl.constexpr, K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-    SPLITS: tl.constexpr,
+    SPLITS: tl.constexpr, ALONE: tl.constexpr,
 ):  # fmt: skip
     num_blocks = tl.cdiv(num_rows, BLOCK_M)
     for turn in range(_num_turns(num_blocks * tl.cdiv(N, BLOCK_N) * SPLITS)):
         unit = tl.program_id(0) + turn * tl.num_programs(0)
         number = unit // SPLITS
+        if not ALONE:
+            ask(weight_ptr, unit + tl.num_programs(0), num_rows, N, K, False, BLOCK_M, BLOCK_N, BLOCK_K, SPLITS)
         residual_unit(
             x_ptr, weight_ptr, norm_ptr, hidden_ptr, scaled_ptr, squares_ptr, parts_ptr, counters_ptr,
             number % num_blocks, number // num_blocks, unit % SPLITS, number, num_rows, scale,
@@ -141,7 +145,7 @@ def _ask_and_meet(
     """Wait for all other programs, and ask for those weights meanwhile."""
     if not ALONE:
         before = arrive(barrier_ptr)
-        ask(weight_ptr, num_rows, N, K, GATED, BLOCK_M, BLOCK_N, BLOCK_K, SPLITS)
+        ask(weight_ptr, tl.program_id(0), num_rows, N, K, GATED, BLOCK_M, BLOCK_N, BLOCK_K, SPLITS)
         wait(barrier_ptr, before)
 
 
@@ -175,7 +179,7 @@ def stack_kernel(
         up_weight_ptr, down_weight_ptr = _address(weights_ptr, 4, x_ptr), _address(weights_ptr, 5, x_ptr)
         next_ptr = weights_ptr + 6
         _normed(scaled_ptr, qkv_weight_ptr, squares_ptr, qkv_ptr, parts_ptr, counters_ptr, num_rows, num_squares, eps,
-                QKV, HIDDEN, False, SQUARES, BLOCK_M, QKV_N, BLOCK_K, QKV_SPLITS)  # fmt: skip
+                QKV, HIDDEN, False, SQUARES, BLOCK_M, QKV_N, BLOCK_K, QKV_SPLITS, ALONE)  # fmt: skip
         _ask_and_meet(barrier_ptr, up_weight_ptr, num_rows, FFN, HIDDEN, True, BLOCK_M, UP_N, BLOCK_K, UP_SPLITS,
                       ALONE)  # fmt: skip
         _attend(qkv_ptr, cos_ptr, sin_ptr, attended_ptr, pages_ptr, page_table_ptr, positions_ptr, parts_ptr,
@@ -185,16 +189,17 @@ def stack_kernel(
                       DOWN_SPLITS, ALONE)  # fmt: skip
         _residual(attended_ptr, o_weight_ptr, _address(weights_ptr, 3, x_ptr), hidden_ptr, scaled_ptr, squares_ptr,
                   parts_ptr, counters_ptr, num_rows, residual_scale, HIDDEN, Q, BLOCK_M, O_N, BLOCK_K, O_SPLITS,
-                  )  # fmt: skip
+                  ALONE)  # fmt: skip
         _ask_and_meet(barrier_ptr, _address(next_ptr, 1, x_ptr), num_rows, QKV, HIDDEN, False, BLOCK_M, QKV_N,
                       BLOCK_K, QKV_SPLITS, ALONE)  # fmt: skip
         _normed(scaled_ptr, up_weight_ptr, squares_ptr, gated_ptr, parts_ptr, counters_ptr, num_rows,
-                tl.cdiv(HIDDEN, O_N), eps, FFN, HIDDEN, True, SQUARES, BLOCK_M, UP_N, BLOCK_K, UP_SPLITS)  # fmt: skip
+                tl.cdiv(HIDDEN, O_N), eps, FFN, HIDDEN, True, SQUARES, BLOCK_M, UP_N, BLOCK_K, UP_SPLITS,
+                ALONE)  # fmt: skip
         _ask_and_meet(barrier_ptr, _address(next_ptr, 2, x_ptr), num_rows, HIDDEN, Q, False, BLOCK_M, O_N, BLOCK_K,
                       O_SPLITS, ALONE)  # fmt: skip
         _residual(gated_ptr, down_weight_ptr, _address(next_ptr, 0, x_ptr), hidden_ptr, scaled_ptr, squares_ptr,
                   parts_ptr, counters_ptr, num_rows, residual_scale, HIDDEN, FFN, BLOCK_M, DOWN_N, BLOCK_K, DOWN_SPLITS,
-                  )  # fmt: skip
+                  ALONE)  # fmt: skip
         meet(barrier_ptr, ALONE)
         weights_ptr, num_squares = next_ptr, tl.cdiv(HIDDEN, DOWN_N)
     _end(hidden_ptr, _address(weights_ptr, 0, x_ptr), out_ptr, num_rows, num_tokens, first_kept, num_kept, eps,

@@ -26,16 +26,16 @@ def _span(split, K: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr):
 
 @triton.jit
 def ask(
-    weight_ptr, num_rows, N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr,
+    weight_ptr, unit, num_rows, N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
-    """Ask the L2 cache for the first weights of the first unit that this program will have."""
-    tile = tl.program_id(0) // SPLITS // tl.cdiv(num_rows, BLOCK_M)
+    """Ask the L2 cache for the first weights of a unit, if there is one of that number."""
+    tile = unit // SPLITS // tl.cdiv(num_rows, BLOCK_M)
     columns_left = N - tile * BLOCK_N
     if columns_left > 0:
         itemsize: tl.constexpr = weight_ptr.dtype.element_ty.primitive_bitwidth // 8
-        line: tl.constexpr = min(LINE_BYTES // itemsize, BLOCK_K)
-        first, last = _span(tl.program_id(0) % SPLITS, K, BLOCK_K, SPLITS)
+        line: tl.constexpr = LINE_BYTES // itemsize
+        first, last = _span(unit % SPLITS, K, BLOCK_K, SPLITS)
         last = tl.minimum(last, first + AHEAD_BYTES // (itemsize * BLOCK_N * (1 + GATED)))
         weight_ptr += (tile * BLOCK_N).to(tl.int64) * K
         prefetch(weight_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, line)
