@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -14,6 +15,7 @@ from voxcpm_core.kernels import triton_products
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape
 from voxcpm_core.kernels.triton_fp8 import knows_float8
 
+AnyJob = TypeVar("AnyJob")
 SILENCE_S = 30.0  # a process that crashed takes its work along; whoever waits for it gives up after that
 
 
@@ -26,10 +28,16 @@ class Job(NamedTuple):
 
 def compile_all(jobs: Iterable[Job], seconds: float) -> set[Job]:
     """Compile what can be compiled in that time, and report what cannot. Returns the jobs that are done."""
-    waiting, done, start = list(jobs), set(), time.monotonic()
+    return compile_with(compile_one, jobs, seconds)
+
+
+def compile_with(compile_job: Callable[[AnyJob], None], jobs: Iterable[AnyJob], seconds: float) -> set[AnyJob]:
+    """As `compile_all`, with a function that other processes can import."""
+    waiting, start = list(jobs), time.monotonic()
+    done: set[AnyJob] = set()
     num_processes = max(1, min(len(waiting), len(os.sched_getaffinity(0))))
     with multiprocessing.get_context("spawn").Pool(num_processes) as pool:
-        results = pool.imap_unordered(_compiled, waiting)
+        results = pool.imap_unordered(partial(_compiled, compile_job), waiting)
         for number in range(1, len(waiting) + 1):
             left = seconds - (time.monotonic() - start)
             try:
@@ -38,7 +46,7 @@ def compile_all(jobs: Iterable[Job], seconds: float) -> set[Job]:
                 print(f"  {len(waiting) - number + 1} kernels not compiled in time", flush=True)
                 break
             if error:
-                print(f"  cannot compile {job.shape} {job.config}: {error}", flush=True)
+                print(f"  cannot compile {job}: {error}", flush=True)
             else:
                 done.add(job)
             if number % 100 == 0 or number == len(waiting):
@@ -46,9 +54,9 @@ def compile_all(jobs: Iterable[Job], seconds: float) -> set[Job]:
     return done
 
 
-def _compiled(job: Job) -> tuple[Job, str]:
+def _compiled(compile_job: Callable[[AnyJob], None], job: AnyJob) -> tuple[AnyJob, str]:
     try:
-        compile_one(job)
+        compile_job(job)
     except Exception as error:  # whatever the compiler does not like; the others go on
         return job, f"{type(error).__name__}: {str(error)[:200]}"
     return job, ""

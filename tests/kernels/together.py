@@ -1,4 +1,4 @@
-"""Programs of one launch that meet at barriers, in Triton's interpreter, which else runs one to its end after the other.
+"""Programs of a launch that meet at barriers, in Triton's interpreter, which else runs one to its end after another.
 
 Each program has a thread, and one thread runs at a time: until its program waits, when another one's turn has come.
 """

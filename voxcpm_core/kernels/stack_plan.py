@@ -51,6 +51,11 @@ class StackPlan:
     num_warps: int
     num_stages: int
 
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> StackPlan:
+        """From its fields as JSON has them."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+
 
 class PlanThreshold(NamedTuple):
     """Up to so many rows: that plan, None for blocks one by one."""
@@ -69,15 +74,9 @@ def read_stacks(gpu: Gpu, folder: Path = TUNED) -> StackTable:
     table: StackTable = {}
     for stack in values.get("stacks", []):
         shape = StackShape(**{name: stack[name] for name in StackShape._fields})
-        thresholds = [PlanThreshold(row["max_rows"], _plan(row["plan"])) for row in stack["rows"]]
-        table[shape] = sorted(thresholds, key=lambda threshold: threshold.max_rows)
+        rows = sorted(stack["rows"], key=lambda row: row["max_rows"])
+        table[shape] = [PlanThreshold(row["max_rows"], row["plan"] and StackPlan.of(row["plan"])) for row in rows]
     return table
-
-
-def _plan(values: dict[str, Any] | None) -> StackPlan | None:
-    if values is None:
-        return None
-    return StackPlan(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 def stacks_json(table: StackTable) -> list[dict[str, Any]]:

@@ -124,7 +124,7 @@ def _attend(
             KV_HEADS, GROUP, HALF, SIDE, ROPE, MEMBERS, TOKENS, KEYS,
         )  # fmt: skip
     else:
-        k_ptr = pages_ptr + tl.cast(layer, tl.int64) * (2 * values_at)
+        k_ptr = pages_ptr + tl.cast(layer, tl.int64) * 2 * values_at
         _attend_to_pages(
             qkv_ptr, cos_ptr, sin_ptr, out_ptr, k_ptr, k_ptr + values_at, page_table_ptr, positions_ptr, parts_ptr,
             counters_ptr, num_rows, most_splits, table_stride, scale,
