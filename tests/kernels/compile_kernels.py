@@ -160,12 +160,10 @@ def _lora_variants(name: str, more: bool) -> list[Variant]:
 
 
 def _stack_variants(name: str, capability: int, more: bool) -> list[Variant]:
-    """Whole stacks, which need Hopper; those of VoxCPM2 for one stream, or all for the least and the most rows."""
+    """Whole stacks, which need Hopper; VoxCPM2's base LM with one stream, or all with the least and the most rows."""
     if name != "bf16" or capability < 90:
         return []
-    cases = release_cases()
-    if not more:
-        cases = [case for case in cases if case.name in ("2 DiT", "2 base LM")]
+    cases = [case for case in release_cases() if more or case.name == "2 base LM"]
     return [
         _stack_variant(case, batch)
         for case in cases for batch in ((case.batches[0], case.batches[-1]) if more else case.batches[:1])
