@@ -7,7 +7,6 @@ from itertools import product
 from voxcpm_core.kernels.stack_plan import StackPlan, StackShape
 
 SHARED_BYTES = 200 * 1024  # of a program; less than Hopper has, since attention and sums have theirs, too
-NUM_STAGES = 4
 MAX_SUMS = 128  # of a thread
 BLOCKS_N, SPLITS = (16, 32, 64, 128), (1, 2, 4, 8)
 
@@ -21,27 +20,29 @@ def stack_plans(shape: StackShape, num_rows: int, num_processors: int) -> list[S
     """With K split where it pays by the model above, and nowhere; the likeliest first."""
     block_m = 16 if num_rows <= 16 else 32 if num_rows <= 32 else 64
     found = []
-    for (block_k, num_warps), splits in product(_passes(block_m), (SPLITS, (1,))):
+    for (block_k, num_warps, num_stages), splits in product(_passes(block_m), (SPLITS, (1,))):
         q_size, kv_size = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         tiles = [
-            _tile(num_rows, num_columns, k, num_sums, block_m, block_k, num_warps, splits, num_processors)
+            _tile(num_rows, num_columns, k, num_sums, block_m, block_k, num_warps, num_stages, splits, num_processors)
             for num_columns, k, num_sums in (
                 (q_size + 2 * kv_size, shape.hidden, 1), (shape.hidden, q_size, 1), (shape.ffn, shape.hidden, 2),
                 (shape.hidden, shape.ffn, 1),
             )
         ]  # fmt: skip
-        found.append(StackPlan(block_m, block_k, *tiles, num_warps=num_warps, num_stages=NUM_STAGES))
+        found.append(StackPlan(block_m, block_k, *tiles, num_warps=num_warps, num_stages=num_stages))
     return list(dict.fromkeys(found))
 
 
-def _passes(block_m: int) -> tuple[tuple[int, int], ...]:
-    """block_k and num_warps. With four warps a program leaves registers for other kernels beside it."""
-    return ((64, 4), (128, 4), (64, 8)) if block_m == 64 else ((128, 4), (256, 4), (128, 8))
+def _passes(block_m: int) -> tuple[tuple[int, int, int], ...]:
+    """block_k, num_warps and num_stages. Four warps leave registers for other kernels beside, few stages memory."""
+    if block_m == 64:
+        return (64, 4, 4), (64, 4, 3), (64, 8, 4)
+    return (128, 4, 4), (256, 4, 3), (128, 8, 4)
 
 
 def _tile(
     num_rows: int, num_columns: int, k: int, num_sums: int, block_m: int, block_k: int, num_warps: int,
-    splits: tuple[int, ...], num_processors: int,
+    num_stages: int, splits: tuple[int, ...], num_processors: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Columns and splits that take least time by the model."""
 
@@ -60,6 +61,6 @@ def _tile(
     fitting = [
         (block_n, num_splits) for block_n, num_splits in product(BLOCKS_N, splits)
         if k >= num_splits * block_k * 2 and block_m * block_n * num_sums <= MAX_SUMS * 32 * num_warps
-        and 2 * (block_m + num_sums * block_n) * block_k * NUM_STAGES <= SHARED_BYTES
+        and 2 * (block_m + num_sums * block_n) * block_k * num_stages <= SHARED_BYTES
     ]  # fmt: skip
     return min(fitting, key=microseconds)
