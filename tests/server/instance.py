@@ -31,6 +31,15 @@ class Instance:
         waiting: list[str] = self._client.ask("queue")["waiting"]
         return waiting
 
+    def cancel(self, request_id: str) -> int:
+        """End all requests of that id; returns how many there were."""
+        num_cancelled: int = self._client.ask("cancel", request_id=request_id)["cancelled"]
+        return num_cancelled
+
+    def drain(self, deadline_ms: int) -> None:
+        """Take no more requests, for good, and end those that are inside after so long."""
+        self._client.ask("drain", deadline_ms=deadline_ms)
+
     def wait(self, condition: Callable[[dict[str, Any]], bool], timeout_s: float = GENEROUS_S) -> float:
         """Wait until the status is so; returns the seconds that it took."""
         start_s = time.monotonic()

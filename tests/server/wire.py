@@ -105,24 +105,28 @@ def call(server: TritonServer, text: str | bytes = "Hello world", **inputs: Any)
     return GrpcCall(server, {"target_text": text, **inputs}).finish()
 
 
-def generate(server: TritonServer, body: dict[str, Any] | bytes) -> tuple[int, dict[str, Any]]:
+def generate(
+    server: TritonServer, body: dict[str, Any] | bytes, model: str = "voxcpm"
+) -> tuple[int, dict[str, Any]]:
     """POST /generate: status and JSON answer."""
-    status, data = _post(server, "generate", body)
+    status, data = _post(server, f"{model}/generate", body)
     return status, json.loads(data)
 
 
-def generate_stream(server: TritonServer, body: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
+def generate_stream(
+    server: TritonServer, body: dict[str, Any], model: str = "voxcpm"
+) -> tuple[int, list[dict[str, Any]]]:
     """POST /generate_stream: status and the events; an error of Triton's own is the one event."""
-    status, data = _post(server, "generate_stream", body)
+    status, data = _post(server, f"{model}/generate_stream", body)
     lines = [line for line in data.decode().split("\n") if line.startswith("data:")]
     return status, [json.loads(line.removeprefix("data:")) for line in lines or [data.decode()]]
 
 
-def _post(server: TritonServer, verb: str, body: dict[str, Any] | bytes) -> tuple[int, bytes]:
+def _post(server: TritonServer, model_and_verb: str, body: dict[str, Any] | bytes) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(server.http_url, timeout=TIMEOUT_S)
     try:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request("POST", f"/v2/models/voxcpm/{verb}", data, {"Content-Type": "application/json"})
+        connection.request("POST", f"/v2/models/{model_and_verb}", data, {"Content-Type": "application/json"})
         response = connection.getresponse()
         return response.status, response.read()
     finally:
