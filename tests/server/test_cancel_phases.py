@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.server.clips import clip
-from tests.server.instance import Instance, logged_end
+from tests.server.instance import Instance, logged_end, logged_ends
 from tests.server.streams import LONG, GrpcStream, HttpStream
 from tests.server.wire import call
 from tests.stopped import stopped
@@ -23,6 +24,9 @@ LONG_ENCODING = {  # seconds in the VAE's encoder
     **LONG, "prompt_audio": clip(59), "prompt_text": "x", "reference_audio": clip(59, rate=8_000),
 }
 ENCODER_REACHED_S = 1.5  # both files are decoded long before
+LONG_PREFILL = {  # most of a second in the language models; latents need no encoder
+    **LONG, "prompt_latents": np.random.default_rng(0).standard_normal((4 * 3900, 16)), "prompt_text": "x",
+}
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +113,47 @@ def test_cancel_while_audio_is_encoded(instance: Instance):
     assert_never_prefilled(instance, before)
 
 
+@pytest.fixture(scope="module")
+def amid_prefill_s(instance: Instance) -> float:
+    """How long after sending it LONG_PREFILL is well inside of its prefill."""
+    start_s = time.monotonic()
+    assert call(instance.server, **{**LONG_PREFILL, "text": "x", "max_length": 1}).errors == []
+    return (time.monotonic() - start_s) / 3
+
+
+def assert_left_amid_prefill(instance: Instance, before: dict[str, Any]) -> None:
+    """The pass that ran was the last: with it goes the first patch, and nothing is heard of it."""
+    instance.wait_for(num_prefills=before["num_prefills"] + 1)
+    instance.wait_until_idle()
+    assert instance.status()["num_patches"] - before["num_patches"] <= NUM_IN_FLIGHT
+
+
+def test_cancel_in_prefill(instance: Instance, amid_prefill_s: float):
+    before = instance.status()
+    stream = GrpcStream(instance.server, LONG_PREFILL, "in prefill")
+    time.sleep(amid_prefill_s)
+    assert instance.status()["num_prefills"] == before["num_prefills"], "it was not over"
+    stream.leave()
+    assert logged_end(instance.server, "in prefill") == ("CANCELLED", 0)
+    assert_left_amid_prefill(instance, before)
+
+
+def test_deadline_in_prefill(instance: Instance, amid_prefill_s: float):
+    """It is told then, and not when the prefill is over."""
+    before = instance.status()
+    stream = GrpcStream(instance.server, {**LONG_PREFILL, "deadline_ms": round(1500 * amid_prefill_s)})
+    time.sleep(amid_prefill_s)
+    with stopped([before["worker_pid"]]):
+        assert instance.status()["num_prefills"] == before["num_prefills"], "it was not over"
+        start_s = time.monotonic()
+        stream.finish()
+        assert time.monotonic() - start_s <= amid_prefill_s / 2 + MARGIN * CANCEL_POLL_S
+    (error,) = stream.errors
+    assert "[DEADLINE_EXCEEDED]" in error
+    assert stream.num_chunks == 0
+    assert_left_amid_prefill(instance, before)
+
+
 @pytest.mark.parametrize("num_chunks", [1, 2, 3])
 def test_cancel_around_the_last_patch(instance: Instance, num_chunks: int):
     """The chunks are 1, 1, 2 patches: the caller leaves while the last one is made, and after it."""
@@ -187,6 +232,28 @@ def test_deadline_around_the_last_patch_gives_all_or_the_error(instance: Instanc
             assert stream.num_chunks in (3, 4)
         instance.wait_until_idle()
     assert num_errors >= 1
+
+
+@pytest.mark.parametrize("verb", ["generate", "generate_stream"])
+def test_hanging_up_over_http_before_anything_is_written(instance: Instance, verb: str):
+    """Triton notices it at its first writes: /generate makes its answer to the end, /generate_stream hardly any."""
+    num_patches = 40
+    before = instance.status()
+    with stopped([before["worker_pid"]]):
+        request_id = f"hung up on {verb}"
+        inputs = {**LONG, "max_length": num_patches, "id": request_id, "stream": verb == "generate_stream"}
+        stream = HttpStream(instance.server, inputs, verb)
+        instance.wait_until_it_waits(request_id)
+        stream.leave()
+    instance.wait(lambda status: status["num_prefills"] > before["num_prefills"])
+    instance.wait_until_idle()
+    made = instance.status()["num_patches"] - before["num_patches"]
+    if verb == "generate":
+        assert made == num_patches
+        assert logged_ends(instance.server, request_id) == []
+    else:
+        assert made < num_patches
+        assert logged_end(instance.server, request_id)[0] == "CANCELLED"
 
 
 @pytest.mark.parametrize("num_events", [1, 2, 5])
