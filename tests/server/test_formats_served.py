@@ -8,12 +8,16 @@ import io
 import numpy as np
 import pytest
 import soundfile
+import soxr
 
-from tests.server.wire import call, generate, generate_stream
+from tests.noise_voice import NOISE_FOLDER
+from tests.server.wire import Answer, call, generate, generate_stream
 from voxcpm_client.server import TritonServer
+from voxcpm_core.checkpoint.opened import open_checkpoint
 
 pytestmark = pytest.mark.server
 PATCHES = 6
+SAMPLES_PER_PATCH = 7680  # of the noise voice
 
 
 def decoded(audio: bytes, format: str, rate: int) -> np.ndarray:
@@ -66,6 +70,16 @@ def test_another_rate(triton_server: TritonServer, format: str, rate: int):
     assert other["sample_rate"] == rate
     assert other["num_samples"] / rate == pytest.approx(own["num_samples"] / own["sample_rate"], abs=2 / rate)
     assert soundfile.info(io.BytesIO(other["audio"])).samplerate == rate
+
+
+@pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 96_000])
+def test_another_rate_is_continuous_across_chunks(triton_server: TritonServer, rate: int):
+    options = {"format": "pcm_f32le", "max_length": 12, "min_length": 12, "seed": 7, "inference_timesteps": 2}
+    own, other = (call(triton_server, **options, **extra) for extra in ({}, {"sample_rate": rate}))
+    expected = soxr.resample(np.frombuffer(own.audio, "<f4"), own.chunks[0]["sample_rate"], rate)
+    assert len(other.chunks) >= 4
+    assert sum(chunk["num_samples"] for chunk in other.chunks) == len(expected)
+    np.testing.assert_allclose(np.frombuffer(other.audio, "<f4"), np.clip(expected, -1, 1), atol=1e-6)
 
 
 @pytest.mark.parametrize("format", ["pcm_s16le", "wav", "mp3"])
@@ -128,3 +142,32 @@ def test_max_length_1_is_one_patch(triton_server: TritonServer):
     assert answer.chunks[0]["finish_reason"] == b"length"
     two = call(triton_server, max_length=2, min_length=2, return_latents=True)
     assert len(two.latents) == 2 * len(answer.latents)
+
+
+def num_patches(answer: Answer) -> int:
+    assert answer.errors == []
+    return sum(chunk["num_samples"] for chunk in answer.chunks) // SAMPLES_PER_PATCH
+
+
+def test_the_length_cap_is_six_patches_a_token_and_ten(triton_server: TritonServer):
+    text = "Count."
+    cap = 6 * len(open_checkpoint(str(NOISE_FOLDER)).tokenizer.encode(text)) + 10
+    endless = {"ignore_stop": True, "inference_timesteps": 2}
+    capped = call(triton_server, text, **endless)
+    assert num_patches(capped) == num_patches(call(triton_server, text, max_length=cap + 3, **endless)) == cap
+    assert capped.chunks[-1]["finish_reason"] == b"length"
+    assert num_patches(call(triton_server, text, max_length=cap + 3, length_cap=False, **endless)) == cap + 3
+
+
+def test_stopping_and_the_least_length(triton_server: TritonServer):
+    """The noise voice stops at random; a seed with which it does so early is looked for."""
+    most = 80
+    options = {"inference_timesteps": 2, "length_cap": False, "max_length": most}
+    answers = {seed: call(triton_server, seed=seed, **options) for seed in range(4)}
+    seed, early = min(answers.items(), key=lambda item: num_patches(item[1]))
+    assert early.chunks[-1]["finish_reason"] == b"stop"
+    stopped = num_patches(early)
+    assert num_patches(call(triton_server, seed=seed, min_length=stopped, **options)) >= stopped + 2
+    on_and_on = call(triton_server, seed=seed, ignore_stop=True, **options)
+    assert num_patches(on_and_on) == most
+    assert on_and_on.audio.startswith(early.audio)
