@@ -17,7 +17,9 @@ from voxcpm_core.errors import RequestError
 from voxcpm_core.worker import start_worker
 from voxcpm_core.worker.restarts import MAX_CRASHES
 
-FAULT_LIMIT_S = 5 * 2.0  # the contract says two seconds
+FAULT_LIMIT_S = 2.0
+ORPHAN_LIMIT_S = 1.0
+SHARED = 5  # so many times a limit may take on a machine that others use; the soak has it to itself
 RESTART_LIMIT_S = 60.0
 
 ORPHAN = """
@@ -30,8 +32,8 @@ sys.stdin.read()
 """
 
 
-def kill(pid: int) -> float:
-    os.kill(pid, signal.SIGKILL)
+def kill(pid: int, ending: signal.Signals = signal.SIGKILL) -> float:
+    os.kill(pid, ending)
     return time.monotonic()
 
 
@@ -43,16 +45,18 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_a_killed_worker_ends_its_streams_and_is_started_again(own_worker):
+@pytest.mark.parametrize("limit_s", [SHARED * FAULT_LIMIT_S, pytest.param(FAULT_LIMIT_S, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_worker_that_dies_ends_its_streams_and_is_started_again(own_worker, ending, limit_s):
     expected = finished(own_worker, SHORT).latents
     streams = [submit(own_worker, ENDLESS)[1] for _ in range(6)]  # two of them wait
     assert streams[0].has_patch.wait(GENEROUS_S)
     pid = own_worker.stats().worker_pid
-    killed_s = kill(pid)
+    killed_s = kill(pid, ending)
     for stream in streams:
-        assert stream.has_ended.wait(FAULT_LIMIT_S)
+        assert stream.has_ended.wait(limit_s)
         assert stream.error_code == "INTERNAL"
-        assert stream.ended_s - killed_s < FAULT_LIMIT_S
+        assert stream.ended_s - killed_s < limit_s
     assert not own_worker.is_ready
     assert (own_worker.stats().running, own_worker.stats().pages_used, own_worker.stats().worker_pid) == (0, 0, 0)
     refused = finished(own_worker, SHORT)
@@ -104,7 +108,7 @@ def test_closing_while_it_starts_again_does_not_wait_for_the_start(own_worker):
     wait_until(lambda: not own_worker.is_ready)
     started_s = time.monotonic()
     own_worker.close()
-    assert time.monotonic() - started_s < FAULT_LIMIT_S
+    assert time.monotonic() - started_s < SHARED * FAULT_LIMIT_S
 
 
 @pytest.mark.soak
@@ -120,14 +124,15 @@ def test_a_parent_that_was_stopped_for_a_while_loses_nothing(own_worker):
     assert received.audio == pytest.approx(expected.audio, abs=1e-5)
 
 
-def test_a_worker_ends_with_its_parent():
+@pytest.mark.parametrize("limit_s", [SHARED * ORPHAN_LIMIT_S, pytest.param(ORPHAN_LIMIT_S, marks=pytest.mark.soak)])
+def test_a_worker_ends_with_its_parent(limit_s):
     parent = subprocess.Popen([sys.executable, "-c", ORPHAN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
     assert is_running(pid)
     parent.kill()
     parent.wait()
-    wait_until(lambda: not is_running(pid), 5 * 1.0)
+    wait_until(lambda: not is_running(pid), limit_s)
     parent.stdout.close()
     assert parent.stdin is not None
     parent.stdin.close()

@@ -159,3 +159,19 @@ def test_every_step_is_seen_with_its_time(worker):
     steps = [(before, after) for before, after in turns if after.collected_ns > before.collected_ns]
     assert len(steps) == 3
     assert all(after.busy_ns > before.busy_ns for before, after in steps)
+
+
+def test_one_message_carries_what_a_step_makes_for_all_streams(worker):
+    wait_until(lambda: worker.stats().running == 0)
+    turns = []  # one is one message
+    worker.watch_turns(lambda before, after: turns.append((before, after)))
+    try:
+        streams = [submit(worker, ENDLESS_FOR_A_WHILE)[1] for _ in range(CONFIG.max_running)]
+        assert all(stream.has_ended.wait(GENEROUS_S) for stream in streams)
+        wait_until(lambda: turns[-1][1].running == 0)
+    finally:
+        worker.watch_turns(lambda before, after: None)
+    num_steps = turns[-1][1].num_steps - turns[0][0].num_steps
+    num_patches = sum(len(stream.patches) for stream in streams)
+    assert max(after.num_patches - before.num_patches for before, after in turns) == CONFIG.max_running
+    assert len(turns) <= num_steps + len(streams) < num_patches
