@@ -35,7 +35,7 @@ class VoxCPM:
         model: checkpoint folder, Hugging Face id, or "demo". inference_timesteps: of requests that name none.
         max_num_batched_tokens: positions prefilled in one step. max_num_seqs: streams generated at once by a worker;
         more wait in order. max_model_len: positions of one request, prompt included. gpu_memory_utilization: share of
-        the GPU's memory that a worker may use. enforce_eager: no CUDA graphs; there are none yet. devices: numbers of
+        the GPU's memory that a worker may use. enforce_eager: no CUDA graphs. devices: numbers of
         CUDA devices, or names such as "cuda:1" and "cpu"; empty means [0]. lora_config: must be None; the settings
         lora_root, max_loras and max_lora_rank stand in its place. dtype: "float32" or "bfloat16"; None is the
         checkpoint's own on CUDA and float32 on the CPU. `settings`: any other setting of docs/operating.md by its name.
