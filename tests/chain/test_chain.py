@@ -20,8 +20,10 @@ from tests.serving.fake_triton import FakeBackend, FakeRequest, FakeSender, text
 from tests.signature import FOR_THE_ENSEMBLE, REPOSITORY, signature, without
 from voxcpm_core.audio.mp3 import Mp3Encoder
 from voxcpm_core.chain import step as step_module
+from voxcpm_core.chain import upstream as upstream_module
 from voxcpm_core.chain.audiovae import start_audiovae
-from voxcpm_core.chain.mp3 import Mp3Model, start_mp3_encoder
+from voxcpm_core.chain.kept import SILENT_S, KeptStreams
+from voxcpm_core.chain.mp3 import Mp3Model, Mp3Part, start_mp3_encoder
 from voxcpm_core.chain.step import Step
 from voxcpm_core.chain.upstream import Upstream
 from voxcpm_core.checkpoint.load import load_config
@@ -29,6 +31,7 @@ from voxcpm_core.checkpoint.locate import DEMO_FOLDER
 from voxcpm_core.checkpoint.read import read_vae_tensors
 from voxcpm_core.errors import ConfigError
 from voxcpm_core.local.server import LocalServer
+from voxcpm_core.serving.tensors import InputTensors
 from voxcpm_core.vae import VaeDecoder
 
 RATE = 16_000
@@ -108,7 +111,7 @@ def test_streams_take_turns_and_do_not_mix(mp3: Mp3Model, left: list[str]):
         assert sum(chunk["num_samples"] for chunk in sent[name]) == pcm.size
         assert all(chunk["audio"] for chunk in sent[name])
         assert (sent[name][-1]["is_last"], sent[name][-1]["finish_reason"]) == (True, b"stop")
-    assert (mp3.step.num_streams, left) == (0, [])
+    assert (len(mp3.streams), left) == (0, [])
 
 
 def test_who_has_gone_is_told_to_the_engine_and_forgotten(mp3: Mp3Model, left: list[str]):
@@ -116,7 +119,7 @@ def test_who_has_gone_is_told_to_the_engine_and_forgotten(mp3: Mp3Model, left: l
     sender = FakeSender()
     sender.gone.set()
     assert run(mp3, inputs("a", 1, False, pcm=PCM[1]), sender).errors[0].code == "CANCELLED"
-    assert (mp3.step.num_streams, left) == (0, ["a"])
+    assert (len(mp3.streams), left) == (0, ["a"])
 
 
 def test_a_chunk_that_is_missing_or_broken_ends_the_stream_alone(mp3: Mp3Model, left: list[str]):
@@ -128,14 +131,14 @@ def test_a_chunk_that_is_missing_or_broken_ends_the_stream_alone(mp3: Mp3Model, 
     assert "[INTERNAL]" in run(mp3, inputs("b", 2, False, pcm=PCM[1])).errors[0].message
     assert run(mp3, inputs("c", 1, True, pcm=PCM[1])).errors == []
     assert left == ["a", "b", "b"]
-    assert mp3.step.num_streams == 0
+    assert len(mp3.streams) == 0
 
 
 def test_a_stream_without_an_end_is_forgotten(mp3: Mp3Model, monkeypatch: pytest.MonkeyPatch):
     run(mp3, inputs("dead", 0, False, pcm=PCM[0]))
     monkeypatch.setattr(step_module, "FORGOTTEN_S", -1.0)
     run(mp3, inputs("b", 0, True, pcm=PCM[0]))
-    assert mp3.step.num_streams == 0
+    assert len(mp3.streams) == 0
 
 
 @pytest.mark.parametrize("num_context", [0, 3])
@@ -178,9 +181,9 @@ def test_the_engines_are_told_by_their_sockets(tmp_path: Path, monkeypatch: pyte
 
     def take(request: Mapping[str, Any]) -> dict[str, Any]:
         told.append({name: request[name] for name in ("left", "taken")})
-        return {}
+        return {"over": []}
 
-    upstream = Upstream(os.getpid())
+    upstream = Upstream(os.getpid(), KeptStreams())
     upstream.leave("nobody is there yet")
     wait_until(lambda: not upstream._left)
     server = LocalServer("voxcpm", {"told": take}, os.getpid(), print)
@@ -197,6 +200,33 @@ def test_the_engines_are_told_by_their_sockets(tmp_path: Path, monkeypatch: pyte
     assert told[0] == {"left": [], "taken": {"a": 1}}
     assert {"b"} == {name for each in told[1:] for name in each["left"]}
     assert {"a": 3} in [each["taken"] for each in told[1:]]
+
+
+def test_a_silent_stream_is_given_up_when_an_engine_says_that_it_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(upstream_module, "ASK_S", 0.01)
+    asked: list[str] = []
+
+    def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+        asked.extend(request["silent"])
+        return {"over": [each for each in request["silent"] if each == "cut"]}
+
+    streams = KeptStreams()
+    server = LocalServer("voxcpm", {"told": answer}, os.getpid(), print)
+    upstream = Upstream(os.getpid(), streams)
+    for stream_id in ("cut", "slow", "new"):
+        streams.begin(stream_id, Mp3Part(InputTensors(FakeRequest(inputs(stream_id, 0, False)).inputs())))
+    for stream_id in ("cut", "slow"):
+        kept = streams.get(stream_id)
+        assert kept is not None
+        kept.used_s -= SILENT_S
+    wait_until(lambda: len(streams) == 2 and asked.count("slow") > 1)
+    upstream.close()
+    server.close()
+    assert streams.get("cut") is None
+    assert "new" not in asked
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.serving.fake_triton import FakeRequest, text
 from tests.serving.loaded import Loaded
 from tests.serving.served import GENEROUS_S, MODEL, speech, wav_bytes
+from voxcpm_core.serving import roster as roster_module
 from voxcpm_core.serving import stream as stream_module
 from voxcpm_core.serving.stream import WINDOW_CHUNKS
 from voxcpm_core.text.tokenizer import TextTokenizer
@@ -80,6 +81,31 @@ def test_a_stream_that_is_left_behind_ends_and_others_go_on(loaded: Loaded):
     assert leaving.sender.final.wait(GENEROUS_S)
     assert leaving.sender.errors[0].code == "CANCELLED"
     assert not staying.sender.final.is_set()
+
+
+def test_it_is_told_of_which_streams_nothing_comes_any_more(loaded: Loaded, monkeypatch: pytest.MonkeyPatch):
+    failing, leaving, done, running = chained(4000), chained(4000), chained(4), chained(4000)
+    loaded.instance.execute([failing, leaving, done, running])
+    ids = [stream_id(each) for each in (failing, leaving, done, running)]
+
+    def over() -> list[str]:
+        found: list[str] = loaded.ask("told", left=[], taken={}, silent=[*ids, "of another server"])["over"]
+        return found
+
+    assert over() == []
+    failing.sender.gone.set()
+    assert done.sender.final.wait(GENEROUS_S)
+    assert failing.sender.final.wait(GENEROUS_S)
+    assert over() == ids[:1], "of one that is done the last chunk may be on its way"
+    loaded.ask("told", left=ids[1:3], taken={})
+    assert leaving.sender.final.wait(GENEROUS_S)
+    assert over() == ids[:3]
+    monkeypatch.setattr(roster_module, "LAST_CHUNKS_S", 0.0)
+    late = chained(4)
+    loaded.instance.execute([late])
+    ids.append(stream_id(late))
+    assert late.sender.final.wait(GENEROUS_S)
+    assert over() == [*ids[:3], ids[4]]
 
 
 def test_what_nobody_takes_ends(loaded: Loaded, monkeypatch: pytest.MonkeyPatch):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from voxcpm_core.chain.kept import KeptStreams
 from voxcpm_core.chain.step import Step, passed_on
 from voxcpm_core.chain.upstream import Upstream
 from voxcpm_core.checkpoint.load import load_config
@@ -53,8 +54,9 @@ class VaeModel:
         self._decoder: LoadedDecoder | None = None
         if settings.preload:
             self._loaded()
-        self._upstream = Upstream(os.getppid())
-        self.step = Step(pb_utils, self._begin, self._upstream.leave)
+        self.streams = KeptStreams()
+        self._upstream = Upstream(os.getppid(), self.streams)
+        self.step = Step(pb_utils, self.streams, self._begin, self._upstream.leave)
         self.execute = self.step.execute
 
     def close(self) -> None:

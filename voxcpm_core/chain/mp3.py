@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from voxcpm_core.audio.mp3 import Mp3Encoder
+from voxcpm_core.chain.kept import KeptStreams
 from voxcpm_core.chain.step import Step, passed_on
 from voxcpm_core.chain.upstream import Upstream
 from voxcpm_core.serving.responses import NamedTensor
@@ -48,8 +49,9 @@ class Mp3Model:
     """What Triton loads."""
 
     def __init__(self, pb_utils: Any) -> None:
-        self._upstream = Upstream(os.getppid())
-        self.step = Step(pb_utils, Mp3Part, self._upstream.leave, self._upstream.taken)
+        self.streams = KeptStreams()
+        self._upstream = Upstream(os.getppid(), self.streams)
+        self.step = Step(pb_utils, self.streams, Mp3Part, self._upstream.leave, self._upstream.taken)
         self.execute = self.step.execute
 
     def close(self) -> None:

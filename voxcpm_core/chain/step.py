@@ -4,48 +4,31 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
+from voxcpm_core.chain.kept import FORGOTTEN_S, KeptStreams, Part
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.serving.channel import Channel
 from voxcpm_core.serving.parameters import utf8_or_none
 from voxcpm_core.serving.responses import NamedTensor, TritonResponses
 from voxcpm_core.serving.tensors import InputTensors
 
-FORGOTTEN_S = 600.0  # without a chunk; far longer than any send may block
-
-
-class Part(Protocol):
-    """One stream's state. `take` gives the outputs for a chunk's inputs, None while there is nothing to tell."""
-
-    def take(self, tensors: InputTensors, is_last: bool) -> list[NamedTensor] | None: ...
-
-
-class _Kept:
-    def __init__(self, part: Part) -> None:
-        self.part = part
-        self.next_index = 0
-        self.used_s = time.monotonic()
-
 
 class Step:
     """What Triton calls, one chunk after the other: a single instance, so chunks keep their order."""
 
     def __init__(
-        self, pb_utils: Any, begin: Callable[[InputTensors], Part], leave: Callable[[str], None],
+        self, pb_utils: Any, streams: KeptStreams, begin: Callable[[InputTensors], Part],
+        leave: Callable[[str], None],
         taken: Callable[[str, int], None] = lambda stream_id, num_chunks: None,
     ) -> None:
         """`leave` is told which streams have ended early, `taken` how many chunks of a stream have been worked off."""
+        self._streams = streams
         self._begin = begin
         self._leave = leave
         self._taken = taken
         self._logger = pb_utils.Logger
         self._responses = TritonResponses(pb_utils)
-        self._kept: dict[str, _Kept] = {}
-
-    @property
-    def num_streams(self) -> int:
-        return len(self._kept)
 
     def execute(self, requests: Iterable[Any]) -> None:
         """Answer each chunk with one response or none; never raises."""
@@ -53,7 +36,7 @@ class Step:
             channel = Channel(request.get_response_sender(), self._responses, utf8_or_none(request.request_id) or "")
             with channel.answering(self._logger.log_error):
                 self._take(InputTensors(request.inputs()), channel)
-        self._forget_dead_streams()
+        self._streams.forget(self._streams.silent(FORGOTTEN_S))
 
     def _take(self, tensors: InputTensors, channel: Channel) -> None:
         stream_id, index = _text(tensors, "stream_id"), tensors.integer("chunk_index")
@@ -62,8 +45,8 @@ class Step:
             raise RequestError(ErrorCode.CANCELLED, "cancelled by the caller")
         try:
             if index == 0:
-                self._kept[stream_id] = _Kept(self._begin(tensors))
-            kept = self._kept.get(stream_id)
+                self._streams.begin(stream_id, self._begin(tensors))
+            kept = self._streams.get(stream_id)
             if kept is None or kept.next_index != index:
                 raise RequestError(ErrorCode.INTERNAL, "a chunk of the stream is missing")
             is_last = bool(tensors.boolean("is_last"))
@@ -74,21 +57,15 @@ class Step:
         kept.next_index += 1
         kept.used_s = time.monotonic()
         if is_last:
-            del self._kept[stream_id]
+            self._streams.forget([stream_id])
         if outputs is not None:
             channel.send(outputs)
         channel.finish()
         self._taken(stream_id, kept.next_index)
 
     def _end(self, stream_id: str) -> None:
-        self._kept.pop(stream_id, None)
+        self._streams.forget([stream_id])
         self._leave(stream_id)
-
-    def _forget_dead_streams(self) -> None:
-        """Of a stream whose engine failed no last chunk comes."""
-        oldest_s = time.monotonic() - FORGOTTEN_S
-        for stream_id in [name for name, kept in self._kept.items() if kept.used_s < oldest_s]:
-            del self._kept[stream_id]
 
 
 def passed_on(tensors: InputTensors, *names: str) -> list[NamedTensor]:

@@ -35,7 +35,7 @@ class Channel:
         self._sender = sender
         self._responses = responses
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = self._failed = False
         self._received_s = time.monotonic()
         self._deadline_ms: int | None = None
         self._dismissal: RequestError | None = None
@@ -43,6 +43,11 @@ class Channel:
     @property
     def closed(self) -> bool:
         return self._closed
+
+    @property
+    def failed(self) -> bool:
+        """Whether it was closed by an error."""
+        return self._failed
 
     def is_cancelled(self) -> bool:
         """Whether the caller has gone; False once FINAL is on its way."""
@@ -106,16 +111,18 @@ class Channel:
         return self._fail(message, triton_code, None)
 
     def _fail(self, message: str, triton_code: str, code: ErrorCode | None) -> bool:
-        if not self._close():
+        if not self._close(failed=True):
             return False
         if code is not None:
             self.meter.failed(code)
         self._sender.send(self._responses.error(message, triton_code), flags=self._responses.final_flag)
         return True
 
-    def _close(self) -> bool:
+    def _close(self, failed: bool = False) -> bool:
         with self._lock:
-            was_open, self._closed = not self._closed, True
+            was_open = not self._closed
+            if was_open:
+                self._failed, self._closed = failed, True
         return was_open
 
 

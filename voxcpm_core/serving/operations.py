@@ -90,7 +90,7 @@ class Operations:
         self._adapter.roster.told(request.get("left", []), request.get("taken", {}))
         if request.get("left"):
             self._adapter.look_for_departures()
-        return {}
+        return {"over": self._adapter.roster.over(request.get("silent", []))}
 
     def _voices(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return {"voices": [record.listed() for record in self._adapter.voices.records()]}
