@@ -8,9 +8,11 @@ import time
 from collections import Counter
 
 from tests.soak.kinds import KINDS
+from tests.soak.other_models import OTHER_KINDS
 from voxcpm_client.server import TritonServer
 
 NUM_CALLERS = 8
+ALL_KINDS = [*KINDS, *OTHER_KINDS]
 
 
 class Load:
@@ -45,7 +47,7 @@ class Load:
             if number is None:
                 return
             draw = random.Random(number)
-            (kind,) = draw.choices(KINDS, [kind.weight for kind in KINDS])
+            (kind,) = draw.choices(ALL_KINDS, [kind.weight for kind in ALL_KINDS])
             failure = ""
             try:
                 kind.send(self._server, draw, f"soak-{number}")

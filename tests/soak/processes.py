@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC, SHM = Path("/proc"), Path("/dev/shm")
+MODELS = ("audiovae", "mp3_encoder", "voxcpm_blocking", "voxcpm_control", "voxcpm_encode")  # with a process each
 _ROLES = {  # by a part of the command line
     "tritonserver": "tritonserver",
-    "triton_python_backend_stub": "stub",
+    "triton_python_backend_stub": "stub",  # of `voxcpm`; those of the models around it have their names
+    **{f"/{model}/": model for model in MODELS},
     "voxcpm_core.worker": "worker",
     "voxcpm_core.audio": "decoder",
 }

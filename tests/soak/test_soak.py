@@ -12,20 +12,21 @@ from tests.server.instance import Instance
 from tests.server.wire import call
 from tests.soak.flatness import trends
 from tests.soak.load import Load
+from tests.soak.processes import MODELS
 from tests.soak.report import write_report
 from tests.soak.watch import Watch
-from voxcpm_client.server import TritonServer
+from voxcpm_client.server import TritonServer, find_repository
 
 ROOT = Path(__file__).parents[2]
 NUM_REQUESTS = int(os.environ.get("SOAK_REQUESTS", "10000"))
 SHM_PREFIX = f"voxcpm_triton_shm_{os.getpid()}_"
-NUM_LASTING = {"tritonserver": 1, "stub": 4, "worker": 1}
+NUM_LASTING = {"tritonserver": 1, "stub": 4, "worker": 1, **dict.fromkeys(MODELS, 1)}
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_nothing_grows_and_every_answer_ends(start_server: Callable[..., TritonServer]):
-    server = start_server()
+    server = start_server(repository=find_repository())
     load = Load(server, NUM_REQUESTS)
     with Watch(server.pid, SHM_PREFIX, load.progress) as watch:
         load.run()
