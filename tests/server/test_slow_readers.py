@@ -7,7 +7,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,8 @@ from voxcpm_core.serving.stream import WINDOW_CHUNKS
 
 pytestmark = pytest.mark.server
 NUM_NORMAL = 16
-FACTOR = 3  # a shared machine; the slow ones are also two rows more in every step
+FACTOR = 3  # a shared machine
+FACTOR_ALONE = 1.5
 SLOW_PATCHES = 100
 PATCH_BYTES = 7680 * 4 * 4 // 3  # of the noise voice, as float32 in base64
 SLACK_BYTES = 32 << 20
@@ -82,11 +83,25 @@ def resident_bytes(server: TritonServer) -> int:
     return total
 
 
-def test_readers_of_a_byte_a_second_change_nothing_for_others(instance: Instance):
+def hear_beside_others(instance: Instance, inputs: dict[str, object], count: int) -> list[Heard]:
+    """Beside so many other streams, which are two rows more in every step, and are read as they come."""
+    others = [GrpcStream(instance.server, inputs) for _ in range(count)]
+    readers = [threading.Thread(target=other.finish) for other in others]
+    for reader in readers:
+        reader.start()
+    instance.wait_for(running=count)
+    heard = hear_all(instance.server)
+    for reader in readers:
+        reader.join()
+    return heard
+
+
+@pytest.mark.parametrize("factor", [FACTOR, pytest.param(FACTOR_ALONE, marks=pytest.mark.soak)])
+def test_readers_of_a_byte_a_second_change_nothing_for_others(instance: Instance, factor: float):
     server = instance.server
     alone = [hear(server, seed).audio for seed in range(NUM_NORMAL)]
-    before = hear_all(server)
     slow_inputs = {**LONG, "max_length": SLOW_PATCHES, "format": "pcm_f32le"}
+    before = hear_beside_others(instance, {**slow_inputs, "encoding": "base64"}, count=2)
     held_before = resident_bytes(server)
     over_http = HttpStream(server, slow_inputs)
     over_grpc = GrpcStream(server, {**slow_inputs, "encoding": "base64"})
@@ -103,8 +118,8 @@ def test_readers_of_a_byte_a_second_change_nothing_for_others(instance: Instance
     assert instance.status()["running"] == 2, "the slow ones were there all the time"
     for mine, theirs in zip(beside, alone, strict=True):
         assert same_sound(mine.audio, theirs)
-    assert max(each.duration_s for each in beside) <= FACTOR * max(each.duration_s for each in before)
-    assert max(each.longest_gap_s for each in beside) <= FACTOR * max(each.longest_gap_s for each in before)
+    assert max(each.duration_s for each in beside) <= factor * max(each.duration_s for each in before)
+    assert max(each.longest_gap_s for each in beside) <= factor * max(each.longest_gap_s for each in before)
     # They are generated to their end, however little is read, and then hold memory alone, and no more than they are.
     instance.wait_until_idle()
     held = resident_bytes(server) - held_before
@@ -170,6 +185,15 @@ def test_more_blocked_senders_than_the_pool_has_threads_stop_nobody(blocking: tu
         assert same_sound(stream.audio, alone.audio), "nothing was lost, and in order"
 
 
+def settled(value: Callable[[], float], during_s: float = 1.0) -> float:
+    """What it is once it has stopped growing."""
+    before, now = 0.0, value()
+    while not now or now != before:
+        time.sleep(during_s)
+        before, now = now, value()
+    return now
+
+
 def test_a_slow_step_of_the_ensemble_holds_back_those_before_it(blocking: tuple[Instance, Path]):
     """The engine goes on to its end, as for a slow reader; what it has made waits there, and not in Triton."""
     instance, gate = blocking
@@ -180,11 +204,9 @@ def test_a_slow_step_of_the_ensemble_holds_back_those_before_it(blocking: tuple[
     num_patches = instance.status()["num_patches"]
     slow = GrpcStream(server, inputs, "blocked-mp3_encoder-", model="voxcpm_mp3")
     instance.wait(lambda now: now["num_patches"] >= num_patches + 60)
-    decoded = Scrape(server).value("nv_inference_exec_count", model="audiovae")
-    assert decoded <= WINDOW_CHUNKS
+    decoded = settled(lambda: Scrape(server).value("nv_inference_exec_count", model="audiovae"))
+    assert 0 < decoded <= WINDOW_CHUNKS
     assert call(server, max_length=1).errors == [], "nobody else waits"
-    time.sleep(0.5)
-    assert Scrape(server).value("nv_inference_exec_count", model="audiovae") == decoded
     assert slow.num_chunks == 0
     gate.touch()
     slow.finish()
