@@ -41,6 +41,14 @@ def long() -> np.ndarray:
     return text(buffer.getvalue())
 
 
+@pytest.fixture(scope="module")
+def slow() -> np.ndarray:
+    """Twenty seconds in eight channels at the highest rate: longer than a caller goes unasked."""
+    buffer = io.BytesIO()
+    soundfile.write(buffer, np.zeros((20 * 384_000, 8), np.int16), 384_000, format="FLAC")
+    return text(buffer.getvalue())
+
+
 @pytest.fixture
 def _one_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("voxcpm_core.audio.decoder.NUM_CHILDREN", 1)
@@ -136,10 +144,11 @@ def test_a_crashed_decoder_is_invalid_audio_and_the_next_file_works(serve: Calla
 
 @pytest.mark.usefixtures("_one_decoder")
 @pytest.mark.parametrize("cause", ["cancel", "deadline"])
-def test_a_caller_leaves_while_the_audio_is_decoded(serve: Callable[..., Served], long: np.ndarray, cause: str):
+def test_a_caller_leaves_while_the_audio_is_decoded(serve: Callable[..., Served], slow: np.ndarray, cause: str):
+    """The decoder is killed with the first; those that follow it are not stopped."""
     served = serve()
     deadline = {"deadline_ms": np.array([400], np.int32)} if cause == "deadline" else {}
-    requests = [speech(f"r{index}", reference_audio=long, **deadline) for index in range(6)]  # five wait for the child
+    requests = [speech(f"r{index}", reference_audio=slow, **deadline) for index in range(6)]  # five wait for the child
     with slow_decoder(served):
         num_submitted = len(served.engine.submitted)
         served.adapter.execute(requests)
