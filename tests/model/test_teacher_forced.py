@@ -39,7 +39,8 @@ def test_bf16_teacher_forced_patches_equal_the_official_ones(generation, tmp_pat
     for kwargs in conditions(official, 517):
         run = official.generate(TEXT, steps=10, cfg=1.7, max_len=12, seed=3, **kwargs)
         patches = torch.cat([solve_one(model, run, i, 10, 1.7) for i in range(len(run.noise))])
-        torch.testing.assert_close(patches, run.latents, atol=2**-5, rtol=0)  # one unit in the last place at 4
+        # Two units in the last place at 4: processors sum bf16 in different orders.
+        torch.testing.assert_close(patches, run.latents, atol=2**-4, rtol=0)
         assert cosine_similarity(patches.flatten(1), run.latents.flatten(1)).min() > 0.9999
         # mu is compared by itself: where rounding moves a code of the quantiser by one, it jumps visibly.
         ours = roll_out(model, run, num_steps=10, cfg=1.7, teacher_forced=True)
