@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.lifecycle import wait_until
 from tests.server_process import DOUBLE_REPOSITORY, make_server, require_installation
 from voxcpm_client.server import ServerError, TritonServer, ports, scratch, shared_memory
 
@@ -163,6 +164,8 @@ def test_a_killed_owner_s_folder_is_swept_once_no_process_has_it(
         (folder / "backends").mkdir(parents=True)
     command = [sys.executable, "-c", "input()", f"--backends={used}/backends"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as server:
+        arguments = Path(f"/proc/{server.pid}/cmdline")
+        wait_until(lambda: b"--backends=" in arguments.read_bytes(), 10)  # exec has gone all the way
         scratch.sweep_abandoned()
         assert [each.exists() for each in (abandoned, used, living, foreign)] == [False, True, True, True]
         server.kill()
