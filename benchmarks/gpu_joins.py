@@ -10,7 +10,6 @@ import torch
 from benchmarks.strict_launch import no_waiting
 from tests.engine.harness import SMALL, Harness, Received
 from tests.engine.requests import crowd
-from voxcpm_core.types import SpeechRequest
 
 CROWD_SIZE = 16
 STEPS_BETWEEN = 2
@@ -27,16 +26,17 @@ def check_joins(check: Check, distance: Distance, name: str, folder: Path, refer
     runner = harness.core.runner
     runner.capture()
     requests = crowd(CROWD_SIZE, reference)
-    expected = _run(harness, requests)  # what is made once, such as pinned memory, is made here
+    expected = harness.run_staggered(requests, STEPS_BETWEEN)  # what is made once, such as pinned memory, is made here
     with no_waiting(runner):
-        again = _run(harness, requests)
+        again = harness.run_staggered(requests, STEPS_BETWEEN)
     check(f"{name} streams hurt by a launch that waits", sum(one.error_code is not None for one in again), 0)
     lengths = [(len(one.patches), len(other.patches)) for one, other in zip(expected, again, strict=True)]
     check(f"{name} streams of another length", sum(one != other for one, other in lengths), 0)
     stepper = runner.graphs.stepper
     for replay in stepper._audios.values():
         replay.launch = _late(replay.launch)
-    check(f"{name} audio that comes late, largest difference", distance(_run(harness, requests), expected), 1e-6)
+    late = harness.run_staggered(requests, STEPS_BETWEEN)
+    check(f"{name} audio that comes late, largest difference", distance(late, expected), 1e-6)
 
 
 def _late(launch: Callable[[], None]) -> Callable[[], None]:
@@ -45,13 +45,3 @@ def _late(launch: Callable[[], None]) -> Callable[[], None]:
         launch()
 
     return launch_late
-
-
-def _run(harness: Harness, requests: list[SpeechRequest]) -> list[Received]:
-    received = []
-    for request in requests:
-        received.append(harness.add(request))
-        for _ in range(STEPS_BETWEEN):
-            harness.step()
-    harness.drain()
-    return received

@@ -84,25 +84,16 @@ def _check_engine(check: Check, generation: str, root: Path) -> None:
     on_cpu = Harness(folder, config, device=CPU)
     refs = [None, *(add_adapter(loras, on_cpu.model, str(i), r=4 + i, alpha=2, seed=i) for i in range(5))]
     requests = [dataclasses.replace(each, lora=refs[i % 6]) for i, each in enumerate(crowd(18, generation == "2"))]
-    expected = _run(on_cpu, requests)
+    expected = on_cpu.run_staggered(requests, 1)
     name = f"VoxCPM{generation} tiny fp32 with adapters,"
     for cuda_graphs in ("off", "on"):
         harness = Harness(folder, dataclasses.replace(config, cuda_graphs=cuda_graphs), device=CUDA)
         harness.core.runner.capture()
-        _run(harness, requests)  # what is made once is made here
+        harness.run_staggered(requests, 1)  # what is made once is made here
         with no_waiting(harness.core.runner) if cuda_graphs == "on" else nullcontext():
-            found = _run(harness, requests)
+            found = harness.run_staggered(requests, 1)
         check(f"{name} graphs {cuda_graphs}, against CPU", _largest_difference(found, expected), 1e-3)
         check(f"{name} pins left", harness.core._scheduler._loras.num_pinned, 0)
-
-
-def _run(harness: Harness, requests: list[SpeechRequest]) -> list[Received]:
-    received = []
-    for request in requests:
-        received.append(harness.add(request))
-        harness.step()
-    harness.drain()
-    return received
 
 
 def _largest_difference(left: list[Received], right: list[Received]) -> float:

@@ -37,12 +37,8 @@ def check_second_uses(check: Check, folder: Path, device: torch.device) -> None:
 
 
 def _run(harness: Harness) -> list[Received]:
-    received = []
-    for request in voiced_crowd(harness.model.encoder_samples_per_patch, CROWD_SIZE):
-        received.append(harness.add(request))
-        for _ in range(STEPS_BETWEEN):
-            harness.step()
-    harness.drain()
+    requests = voiced_crowd(harness.model.encoder_samples_per_patch, CROWD_SIZE)
+    received = harness.run_staggered(requests, STEPS_BETWEEN)
     harness.core._scheduler.check_integrity()
     return received
 

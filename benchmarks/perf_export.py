@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ _STRAY_NUMBERS = re.compile(r'(?<=[{,])"(latents|vae_context|bitrate)":[^,}]*')
 # Written so that runs of plain characters are one step: that takes a fifth of the time, and exports have 100 MB.
 _BYTES = re.compile(r'(?<=[{,])"(audio|stream_id)":"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NS_PER_MS = 1e6
+MAX_ATTEMPTS = 3  # of exports of six requests, one in eighty is incomplete
 
 
 class IncompleteExport(ValueError):
@@ -61,6 +62,18 @@ def read_export(file: Path) -> list[Load]:
     except json.JSONDecodeError:
         raise IncompleteExport(f"{file} has no end: perf_analyzer wrote a part of it; run it again") from None
     return [Load(each["experiment"]["value"], tuple(map(_heard, each["requests"]))) for each in experiments]
+
+
+def complete_export(run: Callable[[], object], file: Path) -> list[Load]:
+    """What `run` exports to the file, run again where it is incomplete. Raises IncompleteExport after the last time."""
+    for _ in range(MAX_ATTEMPTS - 1):
+        run()
+        try:
+            return read_export(file)
+        except IncompleteExport as error:
+            print(error, flush=True)
+    run()
+    return read_export(file)
 
 
 def _heard(request: dict[str, Any]) -> Heard:

@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import as_line, describe_machine
-from benchmarks.perf_export import IncompleteExport, Load, read_export, report
+from benchmarks.perf_export import complete_export, report
 from voxcpm_client.load.texts import SENTENCES
 from voxcpm_client.server import TritonServer, find_repository
 
 CLIENTS = (1, 16, 64)
 WARM_UP = 8
 PERF_REQUESTS_PER_CLIENT, PERF_LEAST_REQUESTS = 2, 6  # its exports hold all audio
-PERF_ATTEMPTS = 3  # of exports of six requests, one in eighty is incomplete
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def perf_requests(num_patches: int) -> dict[str, Any]:
 
 
 def run_perf_analyzer(program: str, target: Target, count: int, num_patches: int, folder: Path) -> dict[str, Any]:
-    """What perf_analyzer's export tells of so many clients. Raises as `complete_export` does."""
+    """What perf_analyzer's export tells of so many clients. Raises as `run_once` and `complete_export` do."""
     inputs, export = folder / "requests.json", folder / f"export-{count}.json"
     inputs.write_text(json.dumps(perf_requests(num_patches)), encoding="utf-8")
     number = max(PERF_LEAST_REQUESTS, PERF_REQUESTS_PER_CLIENT * count)
@@ -75,7 +74,7 @@ def run_perf_analyzer(program: str, target: Target, count: int, num_patches: int
         "--input-data", str(inputs), "--concurrency-range", str(count), "--request-count", str(number),
         "--profile-export-file", str(export),
     ]  # fmt: skip
-    load = complete_export(command, export)
+    (load,) = complete_export(lambda: run_once(command), export)
     print(report(load), flush=True)
     return {
         "clients": count,
@@ -87,25 +86,11 @@ def run_perf_analyzer(program: str, target: Target, count: int, num_patches: int
     }
 
 
-def complete_export(command: Sequence[str], export: Path) -> Load:
-    """The load that `command` writes to `export`, run again where it is incomplete.
-
-    Raises RuntimeError with the program's words where it fails, and IncompleteExport after the last attempt.
-    """
-    for _ in range(PERF_ATTEMPTS - 1):
-        try:
-            return one_export(command, export)
-        except IncompleteExport as error:
-            print(error, flush=True)
-    return one_export(command, export)
-
-
-def one_export(command: Sequence[str], export: Path) -> Load:
+def run_once(command: Sequence[str]) -> None:
+    """Raises RuntimeError with the program's words where it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"perf_analyzer ended with status {done.returncode}: {(done.stdout + done.stderr)[-1000:]}")
-    (load,) = read_export(export)
-    return load
 
 
 def measure(target: Target, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import serve
-from benchmarks.perf_export import IncompleteExport
+from benchmarks.perf_export import MAX_ATTEMPTS, IncompleteExport, complete_export
 from voxcpm_client.server import TritonServer
 
 
@@ -40,18 +40,23 @@ def test_perf_analyzer_takes_the_requests(triton_server: TritonServer, tmp_path:
     assert row["audio_s"] == pytest.approx(6 * 2 * 0.16)
 
 
-@pytest.mark.parametrize("incomplete", [serve.PERF_ATTEMPTS - 1, serve.PERF_ATTEMPTS])
+@pytest.mark.parametrize("incomplete", [MAX_ATTEMPTS - 1, MAX_ATTEMPTS])
 def test_an_export_without_an_end_is_made_again(incomplete: int, tmp_path: Path) -> None:
     export, runs = tmp_path / "export.json", tmp_path / "runs"
     whole = '{"experiments":[{"experiment":{"value":2},"requests":[]}]}'
     script = f"""echo >> {runs}
         test $(wc -l < {runs}) -gt {incomplete} && echo '{whole}' > {export} || echo '{whole[:9]}' > {export}"""
-    if incomplete < serve.PERF_ATTEMPTS:
-        assert serve.complete_export(["sh", "-c", script], export).clients == 2
+
+    def run() -> None:
+        serve.run_once(["sh", "-c", script])
+
+    if incomplete < MAX_ATTEMPTS:
+        (load,) = complete_export(run, export)
+        assert load.clients == 2
     else:
         with pytest.raises(IncompleteExport, match=r"export\.json has no end: .* run it again"):
-            serve.complete_export(["sh", "-c", script], export)
-    assert len(runs.read_text()) == serve.PERF_ATTEMPTS
+            complete_export(run, export)
+    assert len(runs.read_text()) == MAX_ATTEMPTS
 
 
 def test_a_machine_without_perf_analyzer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -133,6 +134,16 @@ class Harness:
         while self.core.has_work:
             self.step()
         self._fanout.deliver(self.core.take_events())  # of streams that never ran
+
+    def run_staggered(self, requests: Iterable[SpeechRequest], steps_between: int) -> list[Received]:
+        """All of them, so many steps after one another, to their ends."""
+        received = []
+        for request in requests:
+            received.append(self.add(request))
+            for _ in range(steps_between):
+                self.step()
+        self.drain()
+        return received
 
     def run(self, request: SpeechRequest | EngineRequest) -> Received:
         """One request alone."""

@@ -8,13 +8,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from benchmarks.perf_export import Heard, IncompleteExport, Load, read_export, report
-from benchmarks.serve import PERF_ATTEMPTS
+from benchmarks.perf_export import Heard, Load, complete_export, read_export, report
 from voxcpm_client.server import TritonServer
 
 ROOT = Path(__file__).parents[2]
@@ -45,13 +43,12 @@ def run(command: str, server: TritonServer, folder: Path) -> str:
 
 
 def exported(command: str, count: int, server: TritonServer, export: Path) -> list[Load]:
-    """What one of the commands exports, run again where perf_analyzer wrote a part of it."""
-    for _ in range(PERF_ATTEMPTS - 1):
+    """What one of the commands exports."""
+
+    def run_whole() -> None:
         assert f"Request count: {count}\n" in run(command, server, export.parent)
-        with suppress(IncompleteExport):
-            return read_export(export)
-    assert f"Request count: {count}\n" in run(command, server, export.parent)
-    return read_export(export)
+
+    return complete_export(run_whole, export)
 
 
 @pytest.mark.server

@@ -104,25 +104,25 @@ def slug(gpu_name: str) -> str:
 
 def table_values(gpu: Gpu, folder: Path = TUNED) -> dict[str, Any]:
     """What the file for that GPU says, empty where there is none."""
-    file = _file_for(gpu, folder)
-    values: dict[str, Any] = {} if file is None else json.loads(file.read_text())
-    return values
+    return _found(gpu, folder)[1]
 
 
 def read_table(gpu: Gpu, folder: Path = TUNED) -> Table:
     """The products of the table for that GPU. Raises ValueError naming a product that cannot run."""
-    file = _file_for(gpu, folder)
-    return {} if file is None else _parsed(file, json.loads(file.read_text()))
+    file, values = _found(gpu, folder)
+    return {} if file is None else _parsed(file, values)
 
 
-def _file_for(gpu: Gpu, folder: Path) -> Path | None:
+def _found(gpu: Gpu, folder: Path) -> tuple[Path | None, dict[str, Any]]:
+    """The file of that GPU, else one of a GPU like it, and what it says."""
     file = folder / f"{slug(gpu.name)}.json"
     if file.exists():
-        return file
+        return file, json.loads(file.read_text())
     for other in sorted(folder.glob("*.json")):
-        if Gpu(**json.loads(other.read_text())["gpu"])[1:] == gpu[1:]:
-            return other
-    return None
+        values = json.loads(other.read_text())
+        if Gpu(**values["gpu"])[1:] == gpu[1:]:
+            return other, values
+    return None, {}
 
 
 def _parsed(file: Path, values: dict[str, Any]) -> Table:

@@ -62,18 +62,22 @@ class VoxCPMModel:
 
         Where no adapters are served, and while nobody has one, this does nothing at all.
         """
-        if self.lora is None or self.lora.is_idle:
-            return nullcontext()
-        return self.lora.rows(slots if rows is None else slots[rows])
+        lora = self._lora_in_use
+        return nullcontext() if lora is None else lora.rows(slots if rows is None else slots[rows])
 
     def adapted_by(self, slot: int) -> AbstractContextManager[None]:
         """Inside, all sequences have the adapter in that slot."""
-        return nullcontext() if self.lora is None or self.lora.is_idle else self.lora.one(slot)
+        lora = self._lora_in_use
+        return nullcontext() if lora is None else lora.one(slot)
 
     @property
     def is_plain(self) -> bool:
         """Whether adapters are left out of what runs now: none are served, or nobody in the batch at hand has one."""
-        return self.lora is None or self.lora.is_idle
+        return self._lora_in_use is None
+
+    @property
+    def _lora_in_use(self) -> LoraSlots | None:
+        return None if self.lora is None or self.lora.is_idle else self.lora
 
     def variants(self) -> Iterator[None]:
         """For loops over all that a batch may be: with adapters, where they are served, and then without."""
