@@ -135,11 +135,16 @@ class Harness:
             self.step()
         self._fanout.deliver(self.core.take_events())  # of streams that never ran
 
-    def run_staggered(self, requests: Iterable[SpeechRequest], steps_between: int) -> list[Received]:
-        """All of them, so many steps after one another, to their ends."""
+    def run_staggered(
+        self, requests: Iterable[SpeechRequest], steps_between: int, admits: bool = False
+    ) -> list[Received]:
+        """All of them, so many steps after one another, to their ends. `admits`: ahead of the steps, where they can be.
+        """
         received = []
         for request in requests:
             received.append(self.add(request))
+            if admits:
+                self.core.admit()
             for _ in range(steps_between):
                 self.step()
         self.drain()

@@ -17,6 +17,7 @@ from tests.engine.requests import tone
 from tests.kernels.flash_stand_in import flash_stand_in
 from tests.lora.adapters import add_adapter
 from voxcpm_core.config import ModelConfig
+from voxcpm_core.kernels.kernel_set import TORCH_KERNELS
 from voxcpm_core.kernels.lora import LoraStack
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner import evaluations, graphs, prefill_graphs
@@ -72,7 +73,7 @@ def graph_set(monkeypatch: pytest.MonkeyPatch) -> Callable[[Harness], GraphSet]:
             MAX_RUNNING, harness.core.memory.num_pages, config.kv_page_size, config.max_model_len, 4,
             config.max_timesteps,
         )
-        made = make_graphs(runner.decode_step, runner.prefill_step, sizes)
+        made = make_graphs(runner.decode_step, runner.prefill_step, sizes, TORCH_KERNELS.layer_ops)
         runner._stepper, runner._prefill._runner = made.stepper, made.prefill
         runner._copier = HostCopier(CPU, FreshArena())
         runner.graphs = made

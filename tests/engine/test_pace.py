@@ -72,7 +72,8 @@ class Core:
 
     def __init__(self) -> None:
         self.added: list[int] = []
-        self.steps: list[int] = []  # how many were there
+        self.admitted: list[int] = []  # how many were there each time that newcomers could be taken in
+        self.steps: list[int] = []  # likewise
         self.stepped = threading.Event()
         self.waits = threading.Event()
 
@@ -81,6 +82,9 @@ class Core:
 
     def add(self, stream_id: int, request: object) -> None:
         self.added.append(stream_id)
+
+    def admit(self) -> None:
+        self.admitted.append(len(self.added))
 
     def slack_s(self) -> float:
         self.waits.set()
@@ -106,3 +110,4 @@ def test_who_comes_while_a_launch_can_wait_is_in_it():
     assert core.stepped.wait(GENEROUS_S / 2)
     loop.close()
     assert core.steps == [2]
+    assert core.admitted == [1], "the last one came when there was no more time, and goes into the step itself"

@@ -185,7 +185,7 @@ def test_the_least_recently_used_is_given_up_and_what_streams_use_stays_theirs()
 
 def test_a_page_that_was_given_up_is_copied_before_it_is_written():
     """Two newcomers of one step: the second needs pages so badly that the first one's source becomes its own."""
-    memory = Memory(make_scheduler(num_pages=7), 7)
+    memory = Memory(make_scheduler(num_pages=5), 5)
     scheduler = memory.scheduler
     for voice in (0, 2):
         scheduler.add(voice, spoken(voice, num_text=1, max_patches=1))
@@ -193,7 +193,7 @@ def test_a_page_that_was_given_up_is_copied_before_it_is_written():
             pass
     assert scheduler.pages_kept == 3
     first = scheduler.add(3, spoken(voice=0, num_text=1, max_patches=4))
-    second = scheduler.add(4, spoken(voice=2, num_text=4, max_patches=6))
+    second = scheduler.add(4, spoken(voice=2, num_text=1, max_patches=1))
     assert memory.step()
     assert (first.num_known, second.num_known) == (3, 6)
     assert second.pages[second.num_known // PAGE_SIZE] == first.tail_source

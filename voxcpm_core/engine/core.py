@@ -173,6 +173,23 @@ class EngineCore:
         while len(self._in_flight) > keep:
             self._collect(self._in_flight.popleft())
 
+    def admit(self) -> None:
+        """While a step runs: take newcomers in for the next one, and launch what of their prefixes can run beside."""
+        if not (self._in_flight and self.runner.can_prefill_beside):
+            return
+        admitted = self._scheduler.admit(lambda stream: self.runner.may_prefill_beside(stream.request))
+        gone = [
+            row.stream for step in self._in_flight for row in step.rows if not self._scheduler.is_running(row.stream)
+        ]
+        slots, pages = {stream.slot for stream in gone}, {page for stream in gone for page in stream.pages}
+        beside = [stream for stream in admitted if stream.slot not in slots and pages.isdisjoint(stream.pages)]
+        for stream in beside:
+            self._events.append((stream.stream_id, Admitted()))
+            stream.is_prefilled = True
+        if beside:
+            for stream, error in self.runner.prefill_beside(beside):
+                self._fail_streams([stream], error)
+
     def slack_s(self) -> float:
         """How long the next `step` can wait for newcomers without the device waiting for it; 0 if not at all."""
         has_room = len(self._scheduler.running) < self._max_running

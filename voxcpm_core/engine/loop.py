@@ -114,6 +114,8 @@ class EngineLoop:
         """Run what callers ask for until there is a step to make, and time for it. False: close was asked for."""
         wait_s = self.core.slack_s() if self.core.has_work else None
         while True:
+            if wait_s and self._commands.empty():
+                self.core.admit()
             try:
                 command = self._commands.get(block=wait_s != 0, timeout=wait_s)
             except queue.Empty:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
@@ -54,6 +55,9 @@ class LayerOps(Protocol):
     def fused_stack(self, weights: StackWeights) -> FusedStack | None:
         """The whole stack as one kernel, for the calls that it takes; None: there is none."""
 
+    def apart(self) -> AbstractContextManager[None]:
+        """What is computed inside, and graphs captured there, may run on the device beside what is computed outside."""
+
 
 class TorchLayerOps:
     """The reference, for every device."""
@@ -101,3 +105,6 @@ class TorchLayerOps:
 
     def fused_stack(self, weights: StackWeights) -> FusedStack | None:
         return None
+
+    def apart(self) -> AbstractContextManager[None]:
+        return nullcontext()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -81,7 +82,8 @@ def _device_plans(device: torch.device) -> PlanChoice:
 
 
 class TritonLayerOps:
-    """One engine's; its calls, and the graphs captured of them, run one after the other on the device."""
+    """One engine's; its calls, and the graphs captured of them, run one after the other on the device, but for those
+    made `apart`, which run one after the other beside all others."""
 
     def __init__(
         self, device: torch.device, choice: Choice | None = None, attention: PagedAttention = triton_paged_attention,
@@ -92,7 +94,7 @@ class TritonLayerOps:
         `plans`: how to run a whole stack as one kernel; None: as the GPU's table says.
         """
         self._attention = attention
-        self._counters = new_counters(device)
+        self._counters, self._counters_apart = new_counters(device), new_counters(device)
         self._barrier = new_barrier(device)
         self._choice = choice or _device_choice(device)
         self._plans = plans or _device_plans(device)
@@ -165,3 +167,11 @@ class TritonLayerOps:
             return None
         pages = self._attention is triton_paged_attention
         return TritonFusedStack(weights, self._plans, self._counters, self._barrier, pages)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        usual, self._counters = self._counters, self._counters_apart
+        try:
+            yield
+        finally:
+            self._counters = usual

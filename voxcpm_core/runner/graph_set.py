@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from voxcpm_core.kernels.layer_ops import LayerOps
 from voxcpm_core.model.voxcpm import VoxCPMModel
 from voxcpm_core.runner.decode import DecodeStep
 from voxcpm_core.runner.graphs import GraphStepper
@@ -59,12 +60,11 @@ def _num_cells(shape: PrefillShape) -> int:
     return shape.rows * shape.positions
 
 
-def make_graphs(decode: DecodeStep, prefill: PrefillStep, sizes: RunnerSizes) -> GraphSet:
-    """Graphs of an engine, over one memory pool, but for audio, which is made beside all others."""
-    pool = torch.cuda.graph_pool_handle()
-    stepper = GraphStepper(decode, sizes.num_slots, sizes.num_steps, sizes.max_steps, sizes.num_slots, pool)
+def make_graphs(decode: DecodeStep, prefill: PrefillStep, sizes: RunnerSizes, layer_ops: LayerOps) -> GraphSet:
+    """Graphs of an engine. `layer_ops`: those of its model."""
+    stepper = GraphStepper(decode, sizes.num_slots, sizes.num_steps, sizes.max_steps, sizes.num_slots)
     shapes = PrefillShapes(sizes.max_positions, sizes.num_slots)
-    return GraphSet(decode.model, stepper, PrefillGraphs(prefill, sizes.row_layout, shapes, pool))
+    return GraphSet(decode.model, stepper, PrefillGraphs(prefill, sizes.row_layout, shapes, layer_ops))
 
 
 class _Used(NamedTuple):

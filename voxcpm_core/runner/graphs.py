@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -27,12 +26,11 @@ class GraphStepper:
     """Graphs of all batch sizes. One number of Euler steps has solves that are one launch, the others one for each."""
 
     def __init__(
-        self, step: DecodeStep, max_running: int, num_steps: int, max_steps: int, nobody: int, pool: Any
+        self, step: DecodeStep, max_running: int, num_steps: int, max_steps: int, nobody: int
     ) -> None:
         """`num_steps`: Euler steps of a patch whose solve is one launch; `max_steps`: the most that one may take.
 
-        `nobody`: the number of the slot that fills batches up; `pool`: memory shared with graphs that never run at the
-        same time. Audio has memory of its own, since it is made beside all of them.
+        `nobody`: the number of the slot that fills batches up.
         """
         config, device = step.model.config, step.model.device
         self.sizes = batch_sizes(max_running)
@@ -41,10 +39,11 @@ class GraphStepper:
         self._finishing = SlotNumbers(max_running, nobody, device)
         self._num_steps = num_steps
         self._solves: Variants[Replay[None]] = Variants(step.model)
-        self._evaluations = EvaluationGraphs(step, self._solving, max_running, max_steps, pool)
+        # Audio has memory of its own, since it is made beside all others.
+        self.pool, self._audio_pool = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
+        self._evaluations = EvaluationGraphs(step, self._solving, max_running, max_steps, self.pool)
         self._feed_backs: Variants[Replay[None]] = Variants(step.model)
         self._audios: dict[int, Replay[None]] = {}
-        self.pool, self._audio_pool = pool, torch.cuda.graph_pool_handle()
         self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
         # Outside the pools, where the next solve would overwrite them while they are copied to the host.
         self._outputs = StepOutputs(

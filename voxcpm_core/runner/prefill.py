@@ -17,7 +17,7 @@ from voxcpm_core.runner.prefill_step import PrefillRunner, Prefix
 from voxcpm_core.runner.upload import upload
 from voxcpm_core.scheduler import Stream
 from voxcpm_core.text.layout import num_reference_patches, prefill_layout
-from voxcpm_core.types import PAD_SIDES
+from voxcpm_core.types import PAD_SIDES, EngineRequest
 from voxcpm_core.vae import StreamDecoder
 
 Failures = list[tuple[Stream, Exception]]
@@ -58,6 +58,11 @@ class Prefiller:
             except Exception as error:
                 failures += [(prefix.stream, error) for prefix in members]
         return failures
+
+    def may_run_beside(self, request: EngineRequest) -> bool:
+        """Whether its prefix may run beside a step: text alone, and not too long."""
+        is_plain = request.lora is None and not request.conditions
+        return is_plain and self._runner.can_run_beside(request.num_prefill)
 
     def _prefix(self, stream: Stream) -> Prefix:
         request, model = stream.request, self._model

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from voxcpm_core.kernels.layer_ops import LayerOps
 from voxcpm_core.lora.pool import NO_SLOT
 from voxcpm_core.runner.newcomers import Ids, RowLayout
 from voxcpm_core.runner.prefill_step import EagerPrefill, PrefillStep, Prefix
@@ -21,22 +21,27 @@ from voxcpm_core.scheduler import Stream
 
 
 class PrefillGraphs:
-    """One graph a shape over shared inputs; longer prefixes run without one."""
+    """One graph a shape over shared inputs; longer prefixes run without one. Graphs may run beside steps, not beside
+    each other, so all that they write is theirs alone."""
 
-    def __init__(self, step: PrefillStep, layout: RowLayout, shapes: PrefillShapes, pool: Any) -> None:
-        """`pool`: memory shared with graphs that never run at the same time."""
+    def __init__(self, step: PrefillStep, layout: RowLayout, shapes: PrefillShapes, layer_ops: LayerOps) -> None:
+        """`layer_ops`: those of the model."""
         model = step.model
+        self._layer_ops = layer_ops
         self.shapes = shapes
         self._step = step
         self._layout = layout
         self._eager = EagerPrefill(step, layout)
-        self._pool = pool
+        self._pool = torch.cuda.graph_pool_handle()
         self._graphs: Variants[Replay[None]] = Variants(model)
         largest = max(rows * layout.width(positions) for rows, positions in shapes.all)
         self._rows = torch.zeros(largest, dtype=torch.int64, device=model.device)
         hidden_size = model.config.base_lm.hidden_size
         # Zero between two runs: text alone does not touch it.
         self._audio = torch.zeros(MAX_PREFILL_CELLS, hidden_size, device=model.device, dtype=model.dtype)
+
+    def can_run_beside(self, num_positions: int) -> bool:
+        return self.shapes.has_graph(num_positions)
 
     def embed(self, patches: Tensor) -> Tensor:
         """Without a graph, but for a few sizes alone: kernels are chosen and compiled by size."""
@@ -85,7 +90,10 @@ class PrefillGraphs:
         def record() -> Replay[None]:
             rows, audio = self._set([], shape), self._audio_of(shape)
             most_context = self._step.max_positions  # whatever is known of a prefix, the graph is the same
-            return Replay(lambda: self._step(self._layout.cut(rows), audio, most_context), self._pool)
+            with self._layer_ops.apart():
+                return Replay(
+                    lambda: self._step(self._layout.cut(rows), audio, most_context), self._pool, yields=True
+                )
 
         return self._graphs.get(shape, record)
 

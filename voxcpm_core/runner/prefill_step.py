@@ -79,6 +79,9 @@ class PrefillStep:
 class PrefillRunner(Protocol):
     """Shares newcomers out into batches and runs them."""
 
+    def can_run_beside(self, num_positions: int) -> bool:
+        """Whether a text of so many positions may run beside a step, with others like it one after the other."""
+
     def embed(self, patches: Tensor) -> Tensor:
         """The local encoder: [n, P, C] -> [n, hidden]."""
 
@@ -95,6 +98,9 @@ class EagerPrefill:
     def __init__(self, step: PrefillStep, layout: RowLayout) -> None:
         self._step = step
         self._layout = layout
+
+    def can_run_beside(self, num_positions: int) -> bool:
+        return self._step.model.device.type == "cpu"  # where a step is over as soon as it is launched
 
     def embed(self, patches: Tensor) -> Tensor:
         return self._step.model.local_encoder(patches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,17 +13,18 @@ from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.kernel_set import KernelSet
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
+from voxcpm_core.runner.beside import Beside
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.conditions import ConditionEncoder, Encoding
 from voxcpm_core.runner.decode import DecodeStep, EagerStepper, StepOutputs, Stepper
 from voxcpm_core.runner.graph_set import GraphSet, make_graphs
 from voxcpm_core.runner.noise import CounterNoise, NoiseSource
-from voxcpm_core.runner.prefill import Prefiller
+from voxcpm_core.runner.prefill import Failures, Prefiller
 from voxcpm_core.runner.prefill_step import EagerPrefill, PrefillRunner, PrefillStep
 from voxcpm_core.runner.sizes import RunnerSizes
 from voxcpm_core.runner.transfer import HostArena, HostCopier, HostCopy
 from voxcpm_core.scheduler import Row, StepPlan, Stream
-from voxcpm_core.types import FloatArray
+from voxcpm_core.types import EngineRequest, FloatArray
 from voxcpm_core.vae import StreamDecoder, VaeEncoder
 
 
@@ -77,20 +79,24 @@ class Runner:
         stepper: Stepper = EagerStepper(self.decode_step)
         prefill: PrefillRunner = EagerPrefill(self.prefill_step, layout)
         if use_graphs:
-            self.graphs = make_graphs(self.decode_step, self.prefill_step, sizes)
+            self.graphs = make_graphs(self.decode_step, self.prefill_step, sizes, kernels.layer_ops)
             stepper, prefill = self.graphs.stepper, self.graphs.prefill
         self._stepper = stepper
+        self._beside = Beside(model.device)
         self._prefill = Prefiller(model, self.conditions, decoder, buffers, cache, prefill)
         self._copier = HostCopier(model.device, arena)
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> InFlight:
         """Enqueue a step's work. A newcomer whose prefill raises is left out; a raising decode is the caller's."""
+        self._beside.join()
         if plan.prefills:
             self._copier.hold()  # audio is still made beside, in slots that newcomers may take over
         if self.model.lora is not None:
             self.model.lora.is_idle = all(row.stream.lora is None for row in plan.rows)
         failures = self._prefill(plan.prefills)
+        if plan.prefills:
+            self._beside.follow()
         failed = {stream for stream, _ in failures}
         rows = tuple(row for row in plan.rows if row.stream not in failed)
         if not rows:
@@ -102,6 +108,24 @@ class Runner:
         place_of = dict(zip(heard, places, strict=True))
         audio_rows = tuple(place_of.get(i) for i in range(len(rows)))
         return InFlight(rows, tuple(failures), self._copier.send([*outputs], self._stepper.beside), audio_rows)
+
+    @property
+    def can_prefill_beside(self) -> bool:
+        """Whether that would begin at once."""
+        return self._beside.is_idle
+
+    def may_prefill_beside(self, request: EngineRequest) -> bool:
+        """Whether it is of a kind that can be."""
+        return self._prefill.may_run_beside(request)
+
+    @torch.inference_mode()
+    def prefill_beside(self, streams: Sequence[Stream]) -> Failures:
+        """Launch prefixes, of which no slot and no page is a running step's, beside that step; the next launch comes
+        after them. Those that raised, and what."""
+        if self.model.lora is not None:
+            self.model.lora.is_idle = True
+        with self._beside.launched():
+            return self._prefill(streams)
 
     @torch.inference_mode()
     def capture(self) -> None:

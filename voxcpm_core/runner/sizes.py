@@ -76,12 +76,16 @@ class PrefillShapes:
         following = self._eager_positions(self._positions[-1] + 1)
         return following if following > self._positions[-1] else None
 
+    def has_graph(self, length: int) -> bool:
+        """Whether a prefix of so many positions has one."""
+        return length <= self._positions[-1]
+
     def batches(self, lengths: Sequence[int]) -> list[PrefillBatch]:
         """Share out newcomers with prefixes of so many positions."""
         members: dict[int, list[int]] = {}
         batches = []
         for index, length in enumerate(lengths):
-            if length > self._positions[-1]:
+            if not self.has_graph(length):
                 shape = PrefillShape(1, self._eager_positions(length))
                 batches.append(PrefillBatch((index,), shape, has_graph=False))
             else:

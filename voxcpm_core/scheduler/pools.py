@@ -1,8 +1,11 @@
-"""Slots and KV pages: fixed pools that must always balance."""
+"""Slots and KV pages: fixed pools that must always balance.
+
+What has been free for longest is given out first, since no step that is still under way on the device uses that.
+"""
 
 from __future__ import annotations
 
-import heapq
+from collections import deque
 from collections.abc import Sequence
 
 
@@ -12,23 +15,23 @@ def pages_for(num_positions: int, page_size: int) -> int:
 
 
 class SlotPool:
-    """Rows of the runner's state arrays; the lowest free one is given out, so that batches stay compact."""
+    """Rows of the runner's state arrays."""
 
     def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots
-        self._free = list(range(num_slots))
+        self._free = deque(range(num_slots))
 
     @property
     def num_free(self) -> int:
         return len(self._free)
 
     def acquire(self) -> int:
-        return heapq.heappop(self._free)
+        return self._free.popleft()
 
     def release(self, slot: int) -> None:
         assert 0 <= slot < self.num_slots, slot
         assert slot not in self._free, slot
-        heapq.heappush(self._free, slot)
+        self._free.append(slot)
 
 
 class PagePool:
@@ -38,7 +41,7 @@ class PagePool:
         self.num_pages = num_pages
         self.page_size = page_size
         self.num_idle = 0  # kept, and used by nobody
-        self._free = list(range(num_pages - 1, -1, -1))
+        self._free = deque(range(num_pages))
         self._num_users = [0] * num_pages
         self._is_kept = [False] * num_pages
 
@@ -59,7 +62,7 @@ class PagePool:
         """Free pages for one user, or None (and nothing taken) when there are not enough."""
         if num_pages > len(self._free):
             return None
-        pages = tuple(self._free.pop() for _ in range(num_pages))
+        pages = tuple(self._free.popleft() for _ in range(num_pages))
         for page in pages:
             self._num_users[page] = 1
         return pages
@@ -74,7 +77,7 @@ class PagePool:
 
     def release(self, pages: Sequence[int]) -> None:
         """One user less."""
-        for page in reversed(pages):
+        for page in pages:
             assert self._num_users[page] > 0, page
             self._num_users[page] -= 1
             if not self._num_users[page]:
@@ -89,7 +92,7 @@ class PagePool:
 
     def unkeep(self, pages: Sequence[int]) -> None:
         """They are free as soon as nobody uses them."""
-        for page in reversed(pages):
+        for page in pages:
             self._is_kept[page] = False
             if not self._num_users[page]:
                 self.num_idle -= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from voxcpm_core.lora.pool import Digested, LoraPool
 from voxcpm_core.scheduler.pools import PagePool, SlotPool, pages_for
@@ -64,19 +64,46 @@ class Scheduler:
         if stream.dropped:
             return
         stream.dropped = True
-        if self._waiting.pop(stream.stream_id, None) is None and self._running.get(stream.slot) is stream:
+        if self._waiting.pop(stream.stream_id, None) is None and self.is_running(stream):
             self._release(stream)
 
     def plan(self) -> StepPlan | None:
         """Retire streams whose last patch is launched, admit newcomers, and lay out the next step."""
         self._retire()
-        prefills = self._admit()
+        self.admit(lambda stream: True)
+        prefills = tuple(stream for stream in self._running.values() if not stream.is_prefilled)
         rows = []
         for slot in sorted(self._running):
             stream = self._running[slot]
             rows.append(Row(stream, slot, stream.num_launched))
+            stream.is_prefilled = True
             stream.num_launched += 1
         return StepPlan(prefills, tuple(rows)) if rows else None
+
+    def admit(self, accepts: Callable[[Stream], bool]) -> tuple[Stream, ...]:
+        """Take in those who wait longest, up to the first that is not accepted. Those whose prefix the caller does not
+        launch, and mark so, have it in the next plan."""
+        admitted: list[Stream] = []
+        num_tokens = 0
+        while self._waiting and self._slots.num_free:
+            stream = next(iter(self._waiting.values()))
+            if not accepts(stream):
+                break
+            known = self._known_pages(stream)
+            num_tokens += stream.request.num_prefill - (stream.request.num_voice_positions if known else 0)
+            if admitted and num_tokens > self._max_prefill_tokens:
+                break
+            if not self._reserve(stream, known):
+                break
+            del self._waiting[stream.stream_id]
+            stream.slot = self._slots.acquire()
+            self._running[stream.slot] = stream
+            admitted.append(stream)
+        return tuple(admitted)
+
+    def is_running(self, stream: Stream) -> bool:
+        """Whether it has a slot and pages."""
+        return self._running.get(stream.slot) is stream
 
     def prefilled(self, stream: Stream) -> None:
         """Its prefix has been launched: what of it others may begin with, too, is kept for them."""
@@ -114,23 +141,6 @@ class Scheduler:
         self._prefixes.check_integrity()
         assert len(self._running) + self._slots.num_free == self._slots.num_slots, "slots do not balance"
         self._loras.check_integrity([stream.lora_slot for stream in self._running.values()])
-
-    def _admit(self) -> tuple[Stream, ...]:
-        admitted: list[Stream] = []
-        num_tokens = 0
-        while self._waiting and self._slots.num_free:
-            stream = next(iter(self._waiting.values()))
-            known = self._known_pages(stream)
-            num_tokens += stream.request.num_prefill - (stream.request.num_voice_positions if known else 0)
-            if admitted and num_tokens > self._max_prefill_tokens:
-                break
-            if not self._reserve(stream, known):
-                break
-            del self._waiting[stream.stream_id]
-            stream.slot = self._slots.acquire()
-            self._running[stream.slot] = stream
-            admitted.append(stream)
-        return tuple(admitted)
 
     def _known_pages(self, stream: Stream) -> tuple[int, ...]:
         """Those that hold its reference already."""

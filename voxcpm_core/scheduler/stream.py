@@ -23,6 +23,7 @@ class Stream:
     lora: Digested | None = None  # the adapter that its request names, loaded
     lora_slot: int = NO_SLOT
     encoded: Mapping[PadSide, object] = field(default_factory=dict)  # of its audio, on the device, as the runner has it
+    is_prefilled: bool = False  # its prefix is launched
     num_launched: int = 0  # patches launched so far; the next one has this index
     last_index: int = 0  # index of the last patch, as far as is known
     finish_reason: FinishReason = FinishReason.LENGTH  # valid once the last patch is collected
