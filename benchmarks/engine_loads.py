@@ -170,10 +170,15 @@ def joins(engine: ThreadedEngine) -> dict[str, float]:
 def closed_loop(engine: ThreadedEngine, num_streams: int) -> dict[str, float]:
     """As many callers, each of whom asks again when its stream has ended: what a server's clients can get at most.
 
-    Counted from the first end, when streams already come and go, to the last time that somebody asked.
+    The first requests have lengths of their own, so that streams come and go one by one. Counted from the first end to
+    the last time that somebody asked.
     """
     ended: queue.SimpleQueue[Listener] = queue.SimpleQueue()
-    listeners = [Listener(engine, request(NUM_PATCHES, seed), on_end=ended.put) for seed in range(num_streams)]
+    draws = random.Random(num_streams)
+    lengths = [draws.randint(1, NUM_PATCHES) for _ in range(num_streams)]
+    listeners = [
+        Listener(engine, request(length, seed), on_end=ended.put) for seed, length in enumerate(lengths)
+    ]
     first_end_s = 0.0
     for seed in range(num_streams, num_streams * NUM_ROUNDS):
         ended.get()

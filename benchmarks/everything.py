@@ -39,13 +39,12 @@ def module(name: str, *arguments: str, limit_s: float = 300.0, title: str = "") 
 
 
 JOBS = (
-    module("gpu_check", limit_s=560),
+    module("gpu_check", limit_s=480),
     module("step", "--json", "{out}"),
     module("engine", "--sizes", "2", "--json", "{out}", title="engine-2"),
     module("engine", "--sizes", "1.5", "0.5", "--json", "{out}", title="engine-others"),
     module("vae", "--json", "{out}"),
-    module("kernels", "--only", "products", "--json", "{out}"),
-    module("kernels", "--only", "stacks", "--json", "{out}", title="kernels-stacks"),
+    module("kernels", "--json", "{out}"),
     module("gpu_loras", "--size", "2"),
     module("voices", "--json", "{out}"),
     Job("checkpoint", ("-c", MAKE_CHECKPOINT, "{folder}/" + CHECKPOINT), 120),

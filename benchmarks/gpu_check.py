@@ -31,7 +31,6 @@ from benchmarks.gpu_joins import check_joins
 from benchmarks.gpu_kernels import check_kernels
 from benchmarks.gpu_loras import check_loras
 from benchmarks.gpu_second_uses import check_second_uses
-from benchmarks.gpu_stacks import check_stacks
 from benchmarks.limits import step_limit
 from benchmarks.machine import as_line
 from tests.engine.harness import CPU, SMALL, Harness, Received
@@ -209,7 +208,6 @@ def main() -> int:
             report.section(check_release, report, generation, Path(scratch))
         report.section(check_noise, report)
         report.section(check_kernels, report.check)
-        report.section(check_stacks, report.check)
         report.section(check_fp8, report.check, Path(scratch))
         report.section(check_flash, report.check, Path(scratch))
         report.section(check_loras, report.check, Path(scratch))

@@ -1,10 +1,9 @@
 """The kernels of a decode step on this GPU: `python -m benchmarks.kernels [--tune TABLE.json] [--json FILE]`.
 
 Times attention and the like beside torch. Then times every candidate for each product of the released models and its
-numbers of rows, checks the results against float64, and prints the best beside cuBLAS with its own small kernels. Then
-whole stacks as one kernel beside their blocks one by one, in processes that are killed should they hang. `--tune`
-writes the table that the engine reads, which belongs into voxcpm_core/kernels/tuned/ under the name that is printed.
-Takes about four minutes on 16 cores, and as many again for the stacks.
+numbers of rows, checks the results against float64, and prints the best beside cuBLAS with its own small kernels.
+`--tune` writes the table that the engine reads, which belongs into voxcpm_core/kernels/tuned/ under the name that is
+printed. Takes about four minutes on 16 cores.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ from benchmarks.products.search import Point, Search, Timings
 from benchmarks.products.shapes import release_shapes
 from benchmarks.products.timing import GraphTimer, Inputs, error_limit, make_ops, relative_error
 from benchmarks.products.work import work_of
-from benchmarks.stacks.tune import StackSearch
 from voxcpm_core.kernels.product_configs import TUNED, Gpu, ProductConfig, read_table, slug, table_json
-from voxcpm_core.kernels.stack_plan import StackTable, read_stacks, stacks_json
 from voxcpm_core.kernels.triton_layer_ops import gpu_of
 
 NUM_CALLS = 32  # in a graph, at least
@@ -108,59 +105,45 @@ def print_row(point: Point, timings: Timings, gpu_name: str) -> None:
           f"{100 * share:4.0f} {cublas_us:7.2f}", flush=True)  # fmt: skip
 
 
-def write(
-    search: Search, stacks: StackSearch, others: list[dict[str, Any]], gpu: Gpu, tune: Path | None, report: Path | None
-) -> None:
-    """What was found until now. A table keeps what was not measured of what the engine's has for that GPU."""
+def write(search: Search, others: list[dict[str, Any]], gpu: Gpu, tune: Path | None, report: Path | None) -> None:
+    """What was found until now. A table keeps the products of other weights that the engine's has for that GPU."""
     timed = {point.shape.fp8 for point in search.found}
     kept = {shape: rows for shape, rows in read_table(gpu).items() if shape.fp8 not in timed}
-    measured = {case.shape() for case, _ in stacks.found}
-    kept_stacks: StackTable = {shape: rows for shape, rows in read_stacks(gpu).items() if shape not in measured}
     versions = {"torch": torch.__version__, "triton": triton.__version__}
     if tune:
-        table = table_json(gpu, {**kept, **search.table()})
-        stack_table = stacks_json({**kept_stacks, **stacks.table()})
-        tune.write_text(json.dumps({**versions, **table, "stacks": stack_table}, indent=1) + "\n")
+        tune.write_text(json.dumps({**versions, **table_json(gpu, {**kept, **search.table()})}, indent=1) + "\n")
         print(f"wrote {tune}; the engine reads {TUNED / slug(gpu.name)}.json")
     if report:
         rows = [row_of(point, timings, gpu.name) for point, timings in search.found.items() if timings]
-        found = {**versions, "gpu": gpu._asdict(), "products": rows, "others": others, "stacks": stacks.rows()}
+        found = {**versions, "gpu": gpu._asdict(), "products": rows, "others": others}
         report.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fp8", action="store_true", help="products with weights in float8 in the others' place")
-    parser.add_argument("--only", choices=("products", "stacks"), help="measure one of the two")
     parser.add_argument("--tune", type=Path, help="write the engine's table there, with what it has of others")
     parser.add_argument("--json", type=Path, help="write all timings there")
-    parser.add_argument("--seconds", type=float, default=230.0, help="stop measuring products, and stacks, after that")
+    parser.add_argument("--seconds", type=float, default=230.0, help="stop measuring after that")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("no CUDA device", file=sys.stderr)
         return 1
     gpu = gpu_of(DEVICE)
     print(f"{gpu.name}, torch {torch.__version__}, triton {triton.__version__}")
-    others = time_others(DEVICE) if arguments.only != "stacks" else []
+    others = time_others(DEVICE)
     measuring = Measuring()
     search = Search(release_shapes(fp8=arguments.fp8), compile_all, measuring, arguments.seconds)
-    is_hopper = torch.cuda.get_device_capability(DEVICE) >= (9, 0)
-    stacks = StackSearch(gpu)
+    print("op              n     k  rows  best                            us   GB/s   TF/s  %lim  cuBLAS us")
     try:
-        if arguments.only != "stacks":
-            print("op              n     k  rows  best                            us   GB/s   TF/s  %lim  cuBLAS us")
-            search.run(
-                gpu.num_processors, with_pdl=is_hopper,
-                progress=lambda point, timings: print_row(point, timings, gpu.name),
-            )  # fmt: skip
-        if arguments.only != "products" and is_hopper and not arguments.fp8:
-            torch.cuda.empty_cache()
-            stacks.run(arguments.seconds)
+        search.run(
+            gpu.num_processors, with_pdl=torch.cuda.get_device_capability(DEVICE) >= (9, 0),
+            progress=lambda point, timings: print_row(point, timings, gpu.name),
+        )  # fmt: skip
     finally:
-        write(search, stacks, others, gpu, arguments.tune, arguments.json)
-    num_failed = measuring.num_failed + stacks.num_failed
-    print(f"{num_failed} candidates failed" if num_failed else "all candidates passed")
-    return min(num_failed, 1)
+        write(search, others, gpu, arguments.tune, arguments.json)
+    print(f"{measuring.num_failed} candidates failed" if measuring.num_failed else "all candidates passed")
+    return min(measuring.num_failed, 1)
 
 
 if __name__ == "__main__":

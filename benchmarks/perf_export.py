@@ -72,6 +72,7 @@ def complete_export(run: Callable[[], object], file: Path) -> list[Load]:
             return read_export(file)
         except IncompleteExport as error:
             print(error, flush=True)
+            file.unlink()  # perf_analyzer writes over nothing
     run()
     return read_export(file)
 

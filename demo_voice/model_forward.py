@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from voxcpm_core.checkpoint.shapes import main_shapes
 from voxcpm_core.config import ModelConfig, TransformerConfig
-from voxcpm_core.kernels.block import LayerPages
 from voxcpm_core.kernels.layer_ops import LayerOps
 from voxcpm_core.kernels.rope import Rotation, rotated_heads
 from voxcpm_core.model import dit
@@ -26,8 +25,6 @@ from voxcpm_core.model.weights import WeightSource
 
 class CausalAttention:
     """Each row attends to itself and what comes before; whatever fills up a sequence stands behind it."""
-
-    cache: LayerPages | None = None
 
     def __init__(self, num_positions: int, device: torch.device) -> None:
         self.positions = torch.arange(num_positions, device=device)

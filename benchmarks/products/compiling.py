@@ -5,9 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 
@@ -15,7 +14,6 @@ from voxcpm_core.kernels import triton_products
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape
 from voxcpm_core.kernels.triton_fp8 import knows_float8
 
-AnyJob = TypeVar("AnyJob")
 SILENCE_S = 30.0  # a process that crashed takes its work along; whoever waits for it gives up after that
 
 
@@ -28,16 +26,10 @@ class Job(NamedTuple):
 
 def compile_all(jobs: Iterable[Job], seconds: float) -> set[Job]:
     """Compile what can be compiled in that time, and report what cannot. Returns the jobs that are done."""
-    return compile_with(compile_one, jobs, seconds)
-
-
-def compile_with(compile_job: Callable[[AnyJob], None], jobs: Iterable[AnyJob], seconds: float) -> set[AnyJob]:
-    """As `compile_all`, with a function that other processes can import."""
-    waiting, start = list(jobs), time.monotonic()
-    done: set[AnyJob] = set()
+    waiting, done, start = list(jobs), set(), time.monotonic()
     num_processes = max(1, min(len(waiting), len(os.sched_getaffinity(0))))
     with multiprocessing.get_context("spawn").Pool(num_processes) as pool:
-        results = pool.imap_unordered(partial(_compiled, compile_job), waiting)
+        results = pool.imap_unordered(_compiled, waiting)
         for number in range(1, len(waiting) + 1):
             left = seconds - (time.monotonic() - start)
             try:
@@ -46,7 +38,7 @@ def compile_with(compile_job: Callable[[AnyJob], None], jobs: Iterable[AnyJob], 
                 print(f"  {len(waiting) - number + 1} kernels not compiled in time", flush=True)
                 break
             if error:
-                print(f"  cannot compile {job}: {error}", flush=True)
+                print(f"  cannot compile {job.shape} {job.config}: {error}", flush=True)
             else:
                 done.add(job)
             if number % 100 == 0 or number == len(waiting):
@@ -54,9 +46,9 @@ def compile_with(compile_job: Callable[[AnyJob], None], jobs: Iterable[AnyJob], 
     return done
 
 
-def _compiled(compile_job: Callable[[AnyJob], None], job: AnyJob) -> tuple[AnyJob, str]:
+def _compiled(job: Job) -> tuple[Job, str]:
     try:
-        compile_job(job)
+        compile_one(job)
     except Exception as error:  # whatever the compiler does not like; the others go on
         return job, f"{type(error).__name__}: {str(error)[:200]}"
     return job, ""

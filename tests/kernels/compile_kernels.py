@@ -11,24 +11,19 @@ import sys
 
 import torch
 
-from benchmarks.stacks.candidates import stack_plans
-from benchmarks.stacks.cases import PAGE_SIZE, Case, release_cases
 from demo_voice import snake_kernel
 from tests.kernels.vae_variants import vae_variants
 from tests.kernels.variant import Variant
 from voxcpm_core.kernels import (
     triton_attention,
     triton_fp8,
-    triton_fused_stack,
     triton_guidance,
     triton_layer_ops,
     triton_local_attention,
     triton_lora,
     triton_noise,
-    triton_norm,
     triton_products,
     triton_rope,
-    triton_stack,
 )
 from voxcpm_core.kernels.lora import LoraStack, Selection, torch_lora
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape, rule
@@ -41,7 +36,7 @@ def variants(name: str, capability: int, more: bool) -> list[Variant]:
     """One of each kernel with values of that type, as VoxCPM2 has them; `more`: also for other numbers of rows."""
     return [
         *_attention_variants(name), *_product_variants(name, capability, more), *_fp8_variants(name, capability, more),
-        *_lora_variants(name, more), *_other_variants(name), *_stack_variants(name, capability, more),
+        *_lora_variants(name, more), *_other_variants(name),
     ]
 
 
@@ -159,43 +154,13 @@ def _lora_variants(name: str, more: bool) -> list[Variant]:
     return found
 
 
-def _stack_variants(name: str, capability: int, more: bool) -> list[Variant]:
-    """Whole stacks, which need Hopper; VoxCPM2's base LM with one stream, or all with the least and the most rows."""
-    if name != "bf16" or capability < 90:
-        return []
-    cases = [case for case in release_cases() if more or case.name == "2 base LM"]
-    return [
-        _stack_variant(case, batch)
-        for case in cases for batch in ((case.batches[0], case.batches[-1]) if more else case.batches[:1])
-    ]
-
-
-def _stack_variant(case: Case, batch: int) -> Variant:
-    values, is_paged = "*bf16", case.num_tokens == 0
-    pointers = ("x", "out", "hidden", "scaled", "qkv", "attended", "gated", "cos", "sin", "pages")
-    types = {
-        **{f"{pointer}_ptr": values for pointer in pointers}, "squares_ptr": "*fp32", "parts_ptr": "*fp32",
-        **dict.fromkeys(("weights_ptr", "page_table_ptr", "positions_ptr"), "*i64"),
-        **dict.fromkeys(("counters_ptr", "barrier_ptr"), "*i32"),
-        **dict.fromkeys(("num_layers", "num_rows", "num_tokens", "first_kept", "num_kept", "most_splits"), "i32"),
-        **dict.fromkeys(("table_stride", "values_at"), "i32"),
-        **dict.fromkeys(("residual_scale", "scale", "eps"), "fp32"),
-    }
-    plan = stack_plans(case.shape(), case.num_rows(batch), NUM_PROCESSORS)[0]
-    attending = triton_fused_stack.Attending.of(
-        case.config, batch * case.sequences, max(case.num_tokens, 1), is_paged, torch.bfloat16, NUM_PROCESSORS
-    )
-    constants = triton_fused_stack.constants(case.config, plan, attending, PAGE_SIZE if is_paged else 0, False)
-    return Variant(triton_stack.stack_kernel, types, constants, triton_fused_stack.options(plan), ("values_at",))
-
-
 def _other_variants(name: str) -> list[Variant]:
     values, floats, ops = f"*{name}", "*fp32", triton_layer_ops
     rows = {"x_ptr": values, "weight_ptr": values, "out_ptr": values, "hidden": "i32", "eps": "fp32"}
     snake = {"x_ptr": floats, "alpha_ptr": floats, "num_channels": "i32", "num_frames": "i32"}
     snakes = {"EPS": 1e-9, "BLOCK": 1024}
     return [
-        Variant(triton_norm._norm, rows, {"WIDTH": 2048}),
+        Variant(ops._norm, rows, {"WIDTH": 2048}),
         Variant(ops._swiglu, {"gate_up_ptr": values, "out_ptr": values, "ffn": "i32"}, {"BLOCK": ops.BLOCK}),
         Variant(
             triton_guidance._guided_step,

@@ -87,9 +87,9 @@ def _unit(width: int, batch: int, out_halves: bool) -> Variant:
         **dict.fromkeys(("sum_ptr", "out_ptr"), out),
         **dict.fromkeys(("num_frames", "dilation", "out_half_stride"), "i32"),
     }  # fmt: skip
-    block_m, block_n, block_k = triton_vae_unit.block_sizes(batch, 960, width)
+    blocks = triton_vae_unit.blocks_of(batch, 960, width)
     constants = {
         "num_channels": width, "OUT_HALVES": out_halves, "KEPT": triton_vae_conv.KEPT_FRAMES,
-        "BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k,
+        "BLOCK_M": blocks.frames, "BLOCK_N": blocks.columns, "BLOCK_K": blocks.depth,
     }  # fmt: skip
-    return _variant(triton_vae_unit._unit, types, constants, num_warps=8, num_stages=1)
+    return _variant(triton_vae_unit._unit, types, constants, **blocks.options)

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_core.config import TransformerConfig
-from voxcpm_core.kernels.block import FusedStack, StackWeights
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.paged_attention import PagedAttention, PagedContext, paged_attention, write_pages
 from voxcpm_core.kernels.rope import Rotation, rotated_heads
@@ -51,9 +50,6 @@ class LayerOps(Protocol):
         x: [B, P, C]; velocity: [2B, P, C], with the condition and without; cfg_value: float32 [B]; step: []. Returns
         [B, P, C].
         """
-
-    def fused_stack(self, weights: StackWeights) -> FusedStack | None:
-        """The whole stack as one kernel, for the calls that it takes; None: there is none."""
 
     def apart(self) -> AbstractContextManager[None]:
         """What is computed inside, and graphs captured there, may run on the device beside what is computed outside."""
@@ -102,9 +98,6 @@ class TorchLayerOps:
         # cfg stays fp32: rounding it to bf16 would move values such as 1.7.
         guidance = (cfg_value.view(-1, 1, 1) * (positive - scaled)).to(velocity.dtype)
         return x - step * (scaled + guidance)
-
-    def fused_stack(self, weights: StackWeights) -> FusedStack | None:
-        return None
 
     def apart(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -102,27 +102,16 @@ def slug(gpu_name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", gpu_name.lower()).strip("-")
 
 
-def table_values(gpu: Gpu, folder: Path = TUNED) -> dict[str, Any]:
-    """What the file for that GPU says, empty where there is none."""
-    return _found(gpu, folder)[1]
-
-
 def read_table(gpu: Gpu, folder: Path = TUNED) -> Table:
-    """The products of the table for that GPU. Raises ValueError naming a product that cannot run."""
-    file, values = _found(gpu, folder)
-    return {} if file is None else _parsed(file, values)
-
-
-def _found(gpu: Gpu, folder: Path) -> tuple[Path | None, dict[str, Any]]:
-    """The file of that GPU, else one of a GPU like it, and what it says."""
+    """The table for that GPU, empty where there is none. Raises ValueError naming a product that cannot run."""
     file = folder / f"{slug(gpu.name)}.json"
     if file.exists():
-        return file, json.loads(file.read_text())
+        return _parsed(file, json.loads(file.read_text()))
     for other in sorted(folder.glob("*.json")):
         values = json.loads(other.read_text())
         if Gpu(**values["gpu"])[1:] == gpu[1:]:
-            return other, values
-    return None, {}
+            return _parsed(other, values)
+    return {}
 
 
 def _parsed(file: Path, values: dict[str, Any]) -> Table:

@@ -13,20 +13,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_core.config import TransformerConfig
-from voxcpm_core.kernels.block import FusedStack, StackWeights
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.paged_attention import PagedAttention, PagedContext
 from voxcpm_core.kernels.product_configs import Gpu, Op, ProductConfig, Shape, choose, read_table
 from voxcpm_core.kernels.rope import Rotation
-from voxcpm_core.kernels.stack_plan import PlanChoice, choose_plan, read_stacks
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
 from voxcpm_core.kernels.triton_fp8 import has_quantised_product, product_of_quantised
-from voxcpm_core.kernels.triton_fused_stack import TritonFusedStack, can_fuse
-from voxcpm_core.kernels.triton_grid import new_barrier
 from voxcpm_core.kernels.triton_guidance import guided_step
 from voxcpm_core.kernels.triton_local_attention import local_attention
-from voxcpm_core.kernels.triton_norm import norm
 from voxcpm_core.kernels.triton_pdl import begin, dependent
 from voxcpm_core.kernels.triton_products import new_counters, product
 from voxcpm_core.kernels.triton_rope import rotate_and_store
@@ -34,6 +29,20 @@ from voxcpm_core.kernels.triton_rope import rotate_and_store
 Choice = Callable[[Shape, int], ProductConfig | None]
 
 BLOCK = 1024  # values of a gating program
+
+
+@triton.jit
+def _norm(x_ptr, weight_ptr, out_ptr, hidden, eps, WIDTH: tl.constexpr, PDL: tl.constexpr):
+    begin(PDL)
+    at = tl.arange(0, WIDTH)
+    mask = at < hidden
+    row = tl.program_id(0).to(tl.int64) * hidden + at
+    x = tl.load(x_ptr + row, mask=mask, other=0.0)
+    weight = tl.load(weight_ptr + at, mask=mask, other=0.0)
+    wide = x.to(tl.float32)
+    variance = tl.sum(wide * wide, axis=0) / hidden
+    normed = (wide * tl.rsqrt(variance + eps)).to(x.dtype)  # rounded before the weight, as the reference does
+    tl.store(out_ptr + row, normed * weight, mask=mask)
 
 
 @triton.jit
@@ -74,30 +83,17 @@ def _device_choice(device: torch.device) -> Choice:
     return cache(lambda shape, num_rows: choose(table, shape, num_rows, num_processors))
 
 
-def _device_plans(device: torch.device) -> PlanChoice:
-    if device.type != "cuda":
-        return lambda shape, num_rows: None
-    table = read_stacks(gpu_of(device))
-    return lambda shape, num_rows: choose_plan(table, shape, num_rows)
-
-
 class TritonLayerOps:
     """One engine's; its calls, and the graphs captured of them, run one after the other on the device, but for those
     made `apart`, which run one after the other beside all others."""
 
     def __init__(
-        self, device: torch.device, choice: Choice | None = None, attention: PagedAttention = triton_paged_attention,
-        plans: PlanChoice | None = None,
+        self, device: torch.device, choice: Choice | None = None, attention: PagedAttention = triton_paged_attention
     ) -> None:
-        """`choice`: how to run a product of so many rows; None: as the GPU's table or the rule says.
-
-        `plans`: how to run a whole stack as one kernel; None: as the GPU's table says.
-        """
+        """`choice`: how to run a product of so many rows; None: as the GPU's table or the rule says."""
         self._attention = attention
         self._counters, self._counters_apart = new_counters(device), new_counters(device)
-        self._barrier = new_barrier(device)
         self._choice = choice or _device_choice(device)
-        self._plans = plans or _device_plans(device)
 
     def _config(self, op: Op, linear: Linear, x: Tensor) -> tuple[Shape, ProductConfig | None]:
         assert linear.bias is None
@@ -105,7 +101,11 @@ class TritonLayerOps:
         return shape, self._choice(shape, x.shape[:-1].numel())
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return norm(x, weight, eps)
+        x = x.contiguous()
+        hidden, out = x.shape[-1], x.new_empty(x.shape)
+        num_rows, width = x.numel() // hidden, triton.next_power_of_2(hidden)
+        _norm[(num_rows,)](x, weight, out, hidden, eps, WIDTH=width, **dependent(x.device, num_rows))
+        return out
 
     def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:
         shape, config = self._config("norm_linear", linear, x)
@@ -161,12 +161,6 @@ class TritonLayerOps:
 
     def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:
         return guided_step(x, velocity, cfg_value, step)
-
-    def fused_stack(self, weights: StackWeights) -> FusedStack | None:
-        if not can_fuse(weights):
-            return None
-        pages = self._attention is triton_paged_attention
-        return TritonFusedStack(weights, self._plans, self._counters, self._barrier, pages)
 
     @contextmanager
     def apart(self) -> Iterator[None]:

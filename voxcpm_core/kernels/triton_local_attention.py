@@ -23,7 +23,7 @@ ENOUGH_PROGRAMS = 256  # about two for each processor of a large GPU
 
 
 @triton.jit
-def rotated(x_ptr, cos_ptr, sin_ptr, at, token, is_row, HALF: tl.constexpr, SIDE: tl.constexpr, ROPE: tl.constexpr):
+def _rotated(x_ptr, cos_ptr, sin_ptr, at, token, is_row, HALF: tl.constexpr, SIDE: tl.constexpr, ROPE: tl.constexpr):
     """Both halves of the rows that begin at `at`, each [rows, SIDE], turned by their token's angle; zeros fill up."""
     dims = tl.arange(0, SIDE)
     mask = is_row[:, None] & (dims < HALF)[None, :]
@@ -36,23 +36,25 @@ def rotated(x_ptr, cos_ptr, sin_ptr, at, token, is_row, HALF: tl.constexpr, SIDE
 
 
 @triton.jit
-def local_unit(
-    qkv_ptr, cos_ptr, sin_ptr, out_ptr, sequence, kv_head, part, num_tokens, scale,
+def _local(
+    qkv_ptr, cos_ptr, sin_ptr, out_ptr, num_tokens, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr, HALF: tl.constexpr,
-    SIDE: tl.constexpr, TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr,
+    SIDE: tl.constexpr, TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One sequence, and of the GROUP of heads that share a key-value head that part of MEMBERS."""
+    """MEMBERS: heads of a program, of the GROUP that share a key-value head."""
+    begin(PDL)
+    sequence, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = (HEADS + 2 * KV_HEADS) * 2 * HALF
     rows = tl.arange(0, TOKENS * MEMBERS)
-    token, member = rows // MEMBERS, part * MEMBERS + rows % MEMBERS
+    token, member = rows // MEMBERS, tl.program_id(2) * MEMBERS + rows % MEMBERS
     is_row = (token < num_tokens) & (member < GROUP)
     head = kv_head * GROUP + member
     key = tl.arange(0, KEYS)
     is_key = key < num_tokens
     row_at = (sequence * num_tokens + token) * width + head * (2 * HALF)
     key_at = (sequence * num_tokens + key) * width + (HEADS + kv_head) * (2 * HALF)
-    q1, q2 = rotated(qkv_ptr, cos_ptr, sin_ptr, row_at, token, is_row, HALF, SIDE, ROPE)
-    k1, k2 = rotated(qkv_ptr, cos_ptr, sin_ptr, key_at, key, is_key, HALF, SIDE, ROPE)
+    q1, q2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, row_at, token, is_row, HALF, SIDE, ROPE)
+    k1, k2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, key_at, key, is_key, HALF, SIDE, ROPE)
     scores = tl.dot(q1, tl.trans(k1), input_precision="ieee")
     scores = tl.dot(q2, tl.trans(k2), scores, input_precision="ieee") * scale
     scores = tl.where(is_key[None, :], scores, float("-inf"))
@@ -64,19 +66,6 @@ def local_unit(
     result = tl.dot(weights.to(v.dtype), v, input_precision="ieee") / total[:, None]
     out_at = ((sequence * num_tokens + token) * HEADS + head) * (2 * HALF)
     tl.store(out_ptr + out_at[:, None] + dims[None, :], result.to(out_ptr.dtype.element_ty), mask=is_row[:, None])
-
-
-@triton.jit
-def _local(
-    qkv_ptr, cos_ptr, sin_ptr, out_ptr, num_tokens, scale,
-    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr, HALF: tl.constexpr,
-    SIDE: tl.constexpr, TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    begin(PDL)
-    local_unit(
-        qkv_ptr, cos_ptr, sin_ptr, out_ptr, tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2),
-        num_tokens, scale, HEADS, KV_HEADS, GROUP, MEMBERS, HALF, SIDE, TOKENS, KEYS, ROPE,
-    )  # fmt: skip
 
 
 def local_attention(qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:

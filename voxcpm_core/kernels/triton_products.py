@@ -25,8 +25,8 @@ LINE_BYTES = 128  # what one prefetch brings
 
 
 @triton.jit
-def prefetch(weight_ptr, num_columns, first, last, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-             LINE: tl.constexpr):  # fmt: skip
+def _prefetch(weight_ptr, num_columns, first, last, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+              LINE: tl.constexpr):  # fmt: skip
     """Ask the L2 cache for the rows of W that a program will read."""
     row = tl.minimum(tl.arange(0, BLOCK_N), num_columns - 1)
     for start in range(first, last, BLOCK_K):
@@ -54,7 +54,7 @@ def _piece(base_ptr, k, K: tl.constexpr, BLOCK_K: tl.constexpr):
 
 
 @triton.jit
-def sums(
+def _sums(
     x_ptr, gate_ptr, up_ptr, norm_ptr, num_rows, num_columns, first, last,
     K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, FP8: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
@@ -106,7 +106,7 @@ def _finish(
 
 
 @triton.jit
-def store_part(
+def _store_part(
     acc, up, squares, parts_ptr, split,
     NORM: tl.constexpr, GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -121,7 +121,7 @@ def store_part(
 
 
 @triton.jit
-def summed_parts(
+def _summed_parts(
     parts_ptr,
     NORM: tl.constexpr, GATED: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
@@ -165,9 +165,9 @@ def _product(
     if PDL:
         grid_control("launch_dependents")
         # The weights are there already; all else waits for the kernel before.
-        prefetch(gate_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
+        _prefetch(gate_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
         if GATED:
-            prefetch(up_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
+            _prefetch(up_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
         grid_control("wait")
     is_out = (tl.arange(0, BLOCK_M) < rows_left)[:, None] & (tl.arange(0, BLOCK_N) < columns_left)[None, :]
     out_ptr += corner * N + column
@@ -182,7 +182,7 @@ def _product(
     if ADD:  # asked for ahead of its use, since nothing else hides the time that it takes
         at = tl.arange(0, BLOCK_M)[:, None] * N + tl.arange(0, BLOCK_N)[None, :]
         residual = tl.load(residual_ptr + corner * N + column + at, mask=is_out, other=0.0)
-    acc, up, squares = sums(
+    acc, up, squares = _sums(
         x_ptr, gate_ptr, up_ptr, norm_ptr, rows_left, columns_left, first, last,
         K, NORM, GATED, FP8, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
@@ -192,10 +192,10 @@ def _product(
     else:
         number = block * tl.num_programs(1) + tile
         parts_ptr += number.to(tl.int64) * (SPLITS * BLOCK_M * (BLOCK_N * (1 + GATED) + 1))
-        store_part(acc, up, squares, parts_ptr, split, NORM, GATED, BLOCK_M, BLOCK_N)
+        _store_part(acc, up, squares, parts_ptr, split, NORM, GATED, BLOCK_M, BLOCK_N)
         tl.debug_barrier()  # all threads' stores come before the count, which one thread does
         if tl.atomic_add(counters_ptr + number, 1, sem="acq_rel") == SPLITS - 1:
-            acc, up, squares = summed_parts(parts_ptr, NORM, GATED, BLOCK_M, BLOCK_N, SPLITS)
+            acc, up, squares = _summed_parts(parts_ptr, NORM, GATED, BLOCK_M, BLOCK_N, SPLITS)
             _finish(acc, up, squares, residual, scales, up_scales, out_ptr, is_out, scale, eps,
                     N, K, NORM, GATED, ADD, FP8, BLOCK_M, BLOCK_N)  # fmt: skip
             tl.store(counters_ptr + number, 0)

@@ -35,11 +35,9 @@ class Tile(NamedTuple):
     num_stages: int
 
 
-# Large ones for throughput; small ones where there are few rows, so that all multiprocessors read weights.
-TILES = (
-    Tile(128, 128, 32, 8, 3), Tile(128, 64, 32, 4, 4), Tile(64, 64, 64, 4, 3), Tile(32, 64, 64, 4, 3),
-    Tile(16, 64, 64, 4, 4),
-)  # fmt: skip
+# A large one for throughput, of few warps, so that several programs share a multiprocessor; small ones where there are
+# few rows, so that all multiprocessors read weights.
+TILES = Tile(128, 64, 32, 4, 4), Tile(64, 64, 64, 4, 3), Tile(32, 64, 64, 4, 3), Tile(16, 64, 64, 4, 4)
 ENOUGH_PROGRAMS = 100
 
 

@@ -5,6 +5,8 @@ A program holds all channels of its frames, so nothing is convolved twice and no
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -12,10 +14,23 @@ from voxcpm_core.kernels.triton_vae_conv import KEPT_FRAMES, DepthwiseConv, conv
 from voxcpm_core.kernels.triton_vae_math import TAPS, Memory, block_of, halves, keep_frames
 from voxcpm_core.kernels.triton_vae_product import Frames, Product, finish, new_frames
 
-BLOCK_FRAMES, FEW_FRAMES = 64, 32  # of a program, and where there are few
-FEW_CHANNELS = 32  # of which a program takes twice the frames
 ENOUGH_PROGRAMS = 200
-MAX_REGISTERS = 128  # of a thread: room for two programs of 8 warps on a multiprocessor
+MAX_REGISTERS = 128  # of a thread where there are 8 warps: room for two programs on a multiprocessor
+
+
+class Blocks(NamedTuple):
+    """What one program of a unit makes, and how."""
+
+    frames: int
+    columns: int  # that hold all channels
+    depth: int  # channels that are convolved at a time
+    num_warps: int
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What the compiler is told besides."""
+        limit = {"maxnreg": MAX_REGISTERS} if self.num_warps == 8 else {}
+        return {"num_warps": self.num_warps, "num_stages": 1, **limit}
 
 
 @triton.jit(do_not_specialize=["num_frames", "dilation"])
@@ -70,21 +85,21 @@ def fused_unit(frames: Frames, conv: DepthwiseConv, product: Product, memory: Me
     x, residual = frames.snake, frames.total
     batch, num_frames, num_channels = x.shape
     out = new_frames(batch, num_frames, num_channels, out_halves, x.device)
-    block_m, block_n, block_k = block_sizes(batch, num_frames, num_channels)
-    _unit[(triton.cdiv(num_frames, block_m) + 1, batch)](
+    blocks = blocks_of(batch, num_frames, num_channels)
+    _unit[(triton.cdiv(num_frames, blocks.frames) + 1, batch)](
         x, *memory, conv.params, product.weight, product.params, residual,
         out.snake if out.total is None else out.total, out.snake,
         num_frames, conv.dilation, memory.past.shape[1], conv.state_offset, out.snake.stride(0),
         num_channels=num_channels, OUT_HALVES=out_halves, KEPT=KEPT_FRAMES,
-        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, num_warps=8, num_stages=1, maxnreg=MAX_REGISTERS,
+        BLOCK_M=blocks.frames, BLOCK_N=blocks.columns, BLOCK_K=blocks.depth, **blocks.options,
     )  # fmt: skip
     return out
 
 
-def block_sizes(batch: int, num_frames: int, num_channels: int) -> tuple[int, int, int]:
-    """Frames of a program, channels of its result, and channels that it convolves at a time."""
-    block_n = block_of(num_channels)
-    block_m = BLOCK_FRAMES if block_n > FEW_CHANNELS else 2 * BLOCK_FRAMES
-    if batch * triton.cdiv(num_frames, block_m) < ENOUGH_PROGRAMS:
-        block_m = FEW_FRAMES
-    return block_m, block_n, min(block_n, 32 if block_n <= 64 else 16)
+def blocks_of(batch: int, num_frames: int, num_channels: int) -> Blocks:
+    """Four warps and all registers that they want, where few channels do not let more of them share the work."""
+    columns = block_of(num_channels)
+    many = Blocks(128, columns, columns, 8) if columns <= 32 else Blocks(64, columns, 64 if columns == 64 else 32, 4)
+    if batch * triton.cdiv(num_frames, many.frames) < ENOUGH_PROGRAMS:
+        return many._replace(frames=32)
+    return many

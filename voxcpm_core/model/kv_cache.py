@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from voxcpm_core.config import ModelConfig, TransformerConfig
-from voxcpm_core.kernels.block import LayerPages
 from voxcpm_core.kernels.layer_ops import LayerOps
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.kernels.rope import Rotation
@@ -46,10 +45,11 @@ class PagedCacheAttention:
     """Attention of one language model over its layers of the cache; new keys and values are stored first."""
 
     def __init__(self, pages: Tensor, context: PagedContext) -> None:
-        self.cache = LayerPages(pages, context)  # [layers, 2, num_pages, page_size, kv_heads, head_dim]
+        self._pages = pages  # [layers, 2, num_pages, page_size, kv_heads, head_dim]
+        self._context = context
         self.positions = context.positions
 
     def attend(
         self, ops: LayerOps, layer: int, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None
     ) -> Tensor:
-        return ops.paged_attention(qkv, config, rotation, self.cache.pages[layer], self.cache.context)
+        return ops.paged_attention(qkv, config, rotation, self._pages[layer], self._context)

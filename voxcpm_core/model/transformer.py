@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from voxcpm_core.config import TransformerConfig
-from voxcpm_core.kernels.block import LayerPages, LayerWeights, StackWeights
 from voxcpm_core.kernels.layer_ops import LayerOps
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.model.rope import RopeTable
-from voxcpm_core.model.weights import WeightSource
+from voxcpm_core.model.weights import LayerWeights, WeightSource
 
 ALL_TOKENS = slice(None)
 
@@ -21,7 +20,6 @@ class Attention(Protocol):
     """How a stack attends: over the tokens at hand, or over a paged cache that it also writes."""
 
     positions: Tensor  # int64 [..., T] of the tokens at hand
-    cache: LayerPages | None  # None: there is none
 
     def attend(
         self, ops: LayerOps, layer: int, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None
@@ -31,8 +29,6 @@ class Attention(Protocol):
 
 class LocalAttention:
     """Bidirectional attention inside one short sequence (a patch, or the DiT's tokens)."""
-
-    cache: LayerPages | None = None
 
     def __init__(self, num_tokens: int, device: torch.device) -> None:
         self.positions = torch.arange(num_tokens, device=device)
@@ -54,7 +50,6 @@ class Transformer:
         self.norm = norm
         self.rope = rope
         self._ops = ops
-        self._fused = ops.fused_stack(StackWeights(config, layers, norm))
 
     @classmethod
     def load(
@@ -69,10 +64,6 @@ class Transformer:
         """x: [B, T, hidden] -> the tokens `kept` [B, T', hidden], after the final norm."""
         ops, config, eps, scale = self._ops, self.config, self.config.norm_eps, self.config.residual_scale
         rotation = self.rope.at(attention.positions) if self.rope else None
-        if self._fused is not None:
-            fused = self._fused(x, rotation, attention.cache, kept)
-            if fused is not None:
-                return fused
         for index, layer in enumerate(self.layers):
             qkv = ops.norm_linear(x, layer.input_norm, eps, layer.qkv)
             attended = attention.attend(ops, index, qkv, config, rotation)

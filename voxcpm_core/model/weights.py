@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from voxcpm_core.kernels.block import LayerWeights
 from voxcpm_core.kernels.fp8 import quantised
 from voxcpm_core.kernels.layer_ops import LayerOps, TorchLayerOps
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.lora import LoraStack
 from voxcpm_core.lora.slots import LoraSlots
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """One transformer block, with q, k, v and gate, up merged so that each is one product."""
+
+    input_norm: Tensor  # [hidden]
+    qkv: Linear  # [q + 2 kv, hidden]
+    o: Linear  # [hidden, q]
+    post_norm: Tensor  # [hidden]
+    gate_up: Linear  # [2 ffn, hidden]
+    down: Linear  # [hidden, ffn]
 
 
 class WeightSource:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from voxcpm_core.lora.pool import NO_SLOT, Digested
 from voxcpm_core.scheduler.prefixes import PrefixKey
@@ -56,8 +57,7 @@ class Stream:
         self.finish_reason = FinishReason.STOP
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One stream's part in a decode step."""
 
     stream: Stream
