@@ -32,6 +32,8 @@ def check_joins(check: Check, distance: Distance, name: str, folder: Path, refer
     check(f"{name} streams hurt by a launch that waits", sum(one.error_code is not None for one in again), 0)
     lengths = [(len(one.patches), len(other.patches)) for one, other in zip(expected, again, strict=True)]
     check(f"{name} streams of another length", sum(one != other for one, other in lengths), 0)
+    ahead = harness.run_staggered(requests, STEPS_BETWEEN, admits=True)
+    check(f"{name} texts prefilled beside steps, largest difference", distance(ahead, expected), 1e-4)
     stepper = runner.graphs.stepper
     for replay in stepper._audios.values():
         replay.launch = _late(replay.launch)

@@ -44,7 +44,8 @@ def test_perf_analyzer_takes_the_requests(triton_server: TritonServer, tmp_path:
 def test_an_export_without_an_end_is_made_again(incomplete: int, tmp_path: Path) -> None:
     export, runs = tmp_path / "export.json", tmp_path / "runs"
     whole = '{"experiments":[{"experiment":{"value":2},"requests":[]}]}'
-    script = f"""echo >> {runs}
+    script = f"""test -e {export} && exit 1  # as perf_analyzer does
+        echo >> {runs}
         test $(wc -l < {runs}) -gt {incomplete} && echo '{whole}' > {export} || echo '{whole[:9]}' > {export}"""
 
     def run() -> None:
