@@ -98,6 +98,21 @@ def test_admission_is_first_in_first_out_and_reserves_whole_requests():
     assert run.admitted == [0, 1, 2]
 
 
+def test_rows_are_in_the_order_of_admission_and_what_was_free_for_longest_goes_first():
+    scheduler = make_scheduler(num_slots=3)
+    run = Run(scheduler, depth=0)
+    for stream_id, max_patches in enumerate((1, 9, 9)):
+        scheduler.add(stream_id, make_request(max_patches=max_patches, ignore_stop=True))
+    run.step()
+    before = scheduler.running
+    late = scheduler.add(3, make_request(max_patches=9, ignore_stop=True))
+    plan = scheduler.plan()
+    assert [row.stream.stream_id for row in plan.rows] == [1, 2, 3]
+    assert [row.slot for row in plan.rows] == [1, 2, 0]
+    assert not set(late.pages) & {page for stream in before for page in stream.pages}
+    assert min(late.pages) > max(page for stream in before for page in stream.pages)
+
+
 def test_prefill_budget_spreads_newcomers_over_steps():
     run = Run(make_scheduler(max_prefill_tokens=10), depth=0)
     for stream_id in range(3):

@@ -58,8 +58,8 @@ class Scheduler:
     def drop(self, stream: Stream) -> None:
         """Take a stream out at once (cancelled or failed). Steps in flight may still hold rows of it.
 
-        Its slot and pages can be given to a newcomer right away: the device works through the
-        launched steps in order.
+        Its slot and pages can be given to a newcomer right away: the device works through the launched steps in order.
+        What is launched beside a step may not touch what that step uses.
         """
         if stream.dropped:
             return
@@ -68,13 +68,15 @@ class Scheduler:
             self._release(stream)
 
     def plan(self) -> StepPlan | None:
-        """Retire streams whose last patch is launched, admit newcomers, and lay out the next step."""
+        """Retire streams whose last patch is launched, admit newcomers, and lay out the next step.
+
+        Rows are in the order of admission, so that sums do not depend on which slots happened to be free.
+        """
         self._retire()
         self.admit(lambda stream: True)
         prefills = tuple(stream for stream in self._running.values() if not stream.is_prefilled)
         rows = []
-        for slot in sorted(self._running):
-            stream = self._running[slot]
+        for slot, stream in self._running.items():
             rows.append(Row(stream, slot, stream.num_launched))
             stream.is_prefilled = True
             stream.num_launched += 1
