@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from voxcpm_core.paths import printable
+
 
 class ErrorCode(str, Enum):
     """Codes of the public contract; the value is what stands between the brackets of a message."""
@@ -96,6 +98,9 @@ def shutting_down() -> RequestError:
 
 class StartupError(ValueError):
     """The engine cannot be started; the message says what to change and may name files."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class ConfigError(StartupError):

@@ -84,9 +84,11 @@ def _stored(tensor: torch.Tensor) -> StoredTensor:
 
 
 def _torch_load(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except RuntimeError as error:
-        if "mmap" not in str(error):
-            raise
-        return torch.load(path, map_location="cpu", weights_only=True)  # written before torch 1.6: cannot be mapped
+    with path.open("rb") as file:
+        name = f"/proc/self/fd/{file.fileno()}"  # torch maps no file whose name Python cannot write as UTF-8
+        try:
+            return torch.load(name, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError as error:
+            if "mmap" not in str(error):
+                raise
+            return torch.load(name, map_location="cpu", weights_only=True)  # before torch 1.6: cannot be mapped

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from voxcpm_core.errors import ConfigError, shown
+from voxcpm_core.paths import as_path
 
 DEMO = "demo"
 DEMO_FOLDER = Path(__file__).resolve().parents[1] / "data" / "demo"
@@ -27,12 +28,12 @@ def locate(model: str) -> Path:
     if model == DEMO:
         return DEMO_FOLDER
     try:
-        folder = Path(model).expanduser()
+        folder = as_path(model).expanduser()
         if folder.is_dir():
             return folder
         if folder.exists():
             raise ConfigError(f"model {shown(model)}: is a file, not a folder; {_CHOICES}")
-    except (OSError, RuntimeError) as error:  # too long, not to be looked into, the home of nobody
+    except (OSError, RuntimeError, ValueError) as error:  # too long, not to be looked into, nobody's home, a zero byte
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"model {shown(model)}: cannot be looked at: {reason}; {_CHOICES}") from None
     found = _HUB_ID.fullmatch(model)

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from voxcpm_core.errors import ConfigError, shown
+from voxcpm_core.paths import as_text
 
 ENV_PREFIX = "VOXCPM_"
 _BACKEND_PARAMETERS = frozenset({"EXECUTION_ENV_PATH", "FORCE_CPU_ONLY_INPUT_TENSORS"})  # the Python backend's own
@@ -31,7 +32,8 @@ def given_settings(kind: Any, parameters: Mapping[str, str], environ: Mapping[st
         raise ConfigError(f"unknown parameter {shown(unknown[0])} in config.pbtxt; known: {names}")
     values: dict[str, Any] = {}
     for name, field in known.items():
-        text = environ.get(ENV_PREFIX + name.upper(), parameters.get(name, ""))
+        variable = environ.get(ENV_PREFIX + name.upper())
+        text = parameters.get(name, "") if variable is None else as_text(variable)
         if text != "":
             values[name] = _READERS[str(field.type)](name, text)
     return values

@@ -25,6 +25,7 @@ from voxcpm_core.lora.library import LoraLibrary
 from voxcpm_core.lora.pool import LoraPool
 from voxcpm_core.lora.slots import LoraSlots
 from voxcpm_core.model.voxcpm import VoxCPMModel
+from voxcpm_core.paths import as_path
 from voxcpm_core.runner import Runner
 from voxcpm_core.runner.noise import NoiseSource
 from voxcpm_core.runner.runner import slot_state_bytes
@@ -69,7 +70,7 @@ def build_core(
     attention = flash_paged_attention(device, dtype, model_config.base_lm.head_dim) if flash else None
     kernels = triton_kernels(device, attention) if use_graphs else torch_kernels(attention)
     if config.checksums:
-        verify_checksums(folder, Path(config.checksums))
+        verify_checksums(folder, as_path(config.checksums))
     tensors = read_tensors(folder, model_config)
     lora, loras = _adapters(config, model_config, device, dtype, kernels)
     model = VoxCPMModel.load(
@@ -108,7 +109,7 @@ def _adapters(
     """The slots on the device and what fills them, where adapters are served."""
     if not config.num_lora_slots:
         return None, None
-    if not Path(config.lora_root).is_dir():
+    if not as_path(config.lora_root).is_dir():
         raise ConfigError(f"lora_root: there is no folder {config.lora_root}")
     layout = LoraLayout.of(model, config.max_lora_rank, config.lora_mlp == "on")
     slots = LoraSlots(layout, config.num_lora_slots, device, dtype, kernels.lora)

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter, shown
+from voxcpm_core.paths import as_path, as_text
 
 CONFIG_FILE = "lora_config.json"
 WEIGHT_FILES = ("lora_weights.safetensors", "lora_weights.ckpt")  # the first that is there counts
@@ -16,12 +17,12 @@ class LoraFolder:
     """Raises INVALID_PARAMETER for a path that leads out of `root`, by `..` or a link, and for one to no folder."""
 
     def __init__(self, root: str, path: str) -> None:
-        self._root = Path(root).resolve()
+        self._root = as_path(root).resolve()
         self._path = path
         if ".." in Path(path).parts:
             raise self._no_folder()
         try:
-            self.folder = (self._root / path).resolve()
+            self.folder = (self._root / as_path(path)).resolve()
             is_folder = self.folder.is_dir()
         except (OSError, RuntimeError, ValueError):  # too long, a circle of links, a zero byte
             raise self._no_folder() from None
@@ -34,7 +35,7 @@ class LoraFolder:
     @property
     def path(self) -> str:
         """Of the folder below the root, without links."""
-        return str(self.folder.relative_to(self._root))
+        return as_text(self.folder.relative_to(self._root))
 
     def digests(self) -> tuple[str, str]:
         """Of all files, equal for equal ones, and the SHA-256 of the weights.

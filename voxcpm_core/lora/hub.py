@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from voxcpm_core.errors import invalid_parameter, shown
 from voxcpm_core.lora.folder import CONFIG_FILE, WEIGHT_FILES
+from voxcpm_core.paths import as_path
 
 FOLDER = ".hub"  # in the folder of adapters
 _URI = re.compile(r"hf://(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w.-]+))?")
@@ -27,7 +27,7 @@ def from_hub(root: str, uri: str) -> str:
         commit = str(HfApi().model_info(repo, revision=found["revision"]).sha)
         path = f"{FOLDER}/{repo.replace('/', '--')}--{commit}"
         files = [CONFIG_FILE, *WEIGHT_FILES]
-        snapshot_download(repo, revision=commit, allow_patterns=files, local_dir=Path(root) / path)
+        snapshot_download(repo, revision=commit, allow_patterns=files, local_dir=as_path(root) / path)
     except Exception as error:  # besides its own errors the hub raises those of its HTTP library, which has changed
         raise invalid_parameter(f"uri: Hugging Face gave no {shown(uri)} ({type(error).__name__})") from None
     return path

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from voxcpm_core.errors import invalid_parameter, shown
 from voxcpm_core.lora.folder import CONFIG_FILE, WEIGHT_FILES
+from voxcpm_core.paths import as_path
 
 SCHEME = "demo://"
 EXAMPLES = Path(__file__).resolve().parents[1] / "data" / "adapters"
@@ -30,7 +31,7 @@ def from_package(root: str, uri: str) -> str:
     digest = hashlib.sha256((source / WEIGHT_FILES[0]).read_bytes()).hexdigest()[:16]
     path = f"{FOLDER}/{found['name']}--{digest}"
     try:
-        _copy(source, Path(root) / path)
+        _copy(source, as_path(root) / path)
     except OSError as error:
         raise invalid_parameter(f"uri: {shown(uri)} cannot be copied into lora_root: {error.strerror}") from None
     return path

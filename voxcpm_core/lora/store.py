@@ -14,6 +14,7 @@ from typing import Any
 
 from voxcpm_core.errors import ErrorCode, RequestError, shown
 from voxcpm_core.lora.facts import LoraFacts, no_loras
+from voxcpm_core.paths import as_path
 from voxcpm_core.shared_folder import file_name, is_gone, refused
 from voxcpm_core.types import LoraRef
 
@@ -64,7 +65,7 @@ class LoraStore:
 
     def __init__(self, root: str) -> None:
         """`root`: the folder of all adapters; "" is a store that has and takes none."""
-        self._folder = Path(root) / FOLDER if root else None
+        self._folder = as_path(root) / FOLDER if root else None
 
     def get(self, name: str) -> LoraRecord:
         """Raises UNKNOWN_LORA, and INTERNAL for one that cannot be read."""

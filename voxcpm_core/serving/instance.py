@@ -13,6 +13,7 @@ from voxcpm_core.handle import EngineHandle
 from voxcpm_core.local.server import LocalServer, Takeover
 from voxcpm_core.local.status import InstanceName
 from voxcpm_core.metrics.instance import MeasuredEngine, start_metrics
+from voxcpm_core.paths import printable
 from voxcpm_core.serving.adapter import Adapter
 from voxcpm_core.serving.operations import Operations
 from voxcpm_core.tracing.tracing import NoTracing, Tracing
@@ -40,7 +41,8 @@ class Instance:
                 self._tracing.close()
                 message = f"no local socket, which the instances that share an engine need: {error}"
                 raise StartupError(f"{message}; set instance_group's count to 1 to do without") from None
-            pb_utils.Logger.log_warn(f"no local socket, so this instance cannot be asked for its status: {error}")
+            message = f"no local socket, so this instance cannot be asked for its status: {error}"
+            pb_utils.Logger.log_warn(printable(message))
             self._local = None
 
     @property

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter, shown
+from voxcpm_core.paths import as_path
 from voxcpm_core.shared_folder import is_gone, refused
 from voxcpm_core.voices import files
 from voxcpm_core.voices.files import RECORD_FILE, DamagedVoice
@@ -26,7 +27,7 @@ class VoiceStore:
 
     def __init__(self, folder: str, max_voices: int, max_mib: int) -> None:
         """`folder` is made with the first voice; "" is a store that has and takes none."""
-        self._root = Path(folder) if folder else None
+        self._root = as_path(folder) if folder else None
         self._max_voices = max_voices
         self._max_mib = max_mib
         self._add_lock = threading.Lock()

@@ -15,6 +15,7 @@ from voxcpm_core.config import EngineConfig
 from voxcpm_core.errors import RequestError
 from voxcpm_core.fanout import Fanout
 from voxcpm_core.lora.facts import LoraFacts
+from voxcpm_core.paths import as_path, as_text
 from voxcpm_core.types import EngineRequest, EngineStats, EventSink, Failed, FloatArray, PadSide, StepOutput
 from voxcpm_core.worker.answers import Answers
 from voxcpm_core.worker.inbox import Inbox
@@ -56,8 +57,8 @@ class WorkerHandle:
         device = place(config.device, placement, os.environ)
         # Resolved here: a later worker neither asks the hub again nor looks in another working directory.
         worker_config = dataclasses.replace(
-            config, device=device.configured, model=str(checkpoint.folder.absolute()),
-            lora_root=config.lora_root and os.path.abspath(config.lora_root),
+            config, device=device.configured, model=as_text(checkpoint.folder.absolute()),
+            lora_root=config.lora_root and as_text(as_path(config.lora_root).absolute()),
         )
         start = Start(worker_config, self.model, device.placement, geometry, self._ring.fd)
         self._supervisor = Supervisor(start, device.environ, self._take, self._end_all)
