@@ -10,6 +10,8 @@ import torch
 
 from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import EngineConfig, ModelConfig
+from voxcpm_core.engine import host_memory
+from voxcpm_core.engine.host_memory import host_memory_bytes, require_host_memory
 from voxcpm_core.engine.memory import plan_memory
 from voxcpm_core.errors import ConfigError
 
@@ -80,3 +82,32 @@ def test_pages_that_are_asked_for_need_no_trial(monkeypatch):
     plan = gpu.plan(dataclasses.replace(CONFIG, kv_cache_mib=1024))
     assert plan.num_pages * plan.page_bytes == pytest.approx(GIB, abs=plan.page_bytes)
     assert not gpu.trials
+
+
+@pytest.mark.parametrize(
+    ("settings", "state_bytes", "named"),
+    [
+        ({"kv_cache_mib": 10_000_000}, STATE, "kv_cache_mib, max_model_len and page_size"),
+        ({}, 9 * GIB, "max_running"),
+        ({"voice_cache_mib": 10_000}, STATE, "voice_cache_mib"),
+    ],
+)
+def test_more_than_the_machine_has_is_named(monkeypatch, settings, state_bytes, named):
+    monkeypatch.setattr(host_memory, "host_memory_bytes", lambda: 8 * GIB)
+
+    def plan(**settings):
+        config = dataclasses.replace(CONFIG, **settings)
+        return plan_memory(config, MODEL, torch.device("cpu"), torch.float32, state_bytes, lambda num_pages: None)
+
+    with pytest.raises(ConfigError, match=f"{named}: there are 8192 MiB of memory, and the engine would take"):
+        plan(**settings)
+
+
+def test_a_container_s_limit_counts(tmp_path):
+    limit, unlimited = tmp_path / "memory.max", tmp_path / "unlimited"
+    limit.write_text("1048576\n")
+    unlimited.write_text("max\n")
+    whole = host_memory_bytes([tmp_path / "none", unlimited])
+    assert whole > host_memory_bytes([unlimited, limit]) == 2**20
+    with pytest.raises(ConfigError):
+        require_host_memory({"max_running": whole + 1})

@@ -10,6 +10,7 @@ import torch
 
 from tests.engine.harness import SMALL
 from voxcpm_core.config import EngineConfig
+from voxcpm_core.engine import host_memory
 from voxcpm_core.engine.threaded import start_engine
 from voxcpm_core.errors import CheckpointError, ConfigError, StartupError
 from voxcpm_core.model.voxcpm import VoxCPMModel
@@ -30,6 +31,8 @@ def test_a_started_engine_has_generated_in_every_mode(generation, tiny_checkpoin
     ("settings", "device", "message"),
     [
         ({"max_model_len": 4}, "cpu", "the settings admit no request: .*positions"),
+        ({"page_size": 1_000_000}, "cpu", "page_size: expected at most 1024, the positions of .* got 1000000"),
+        ({"page_size": 64, "max_model_len": 63}, "cpu", "page_size: expected at most 63"),
         ({"max_text_tokens": 1}, "cpu", "the settings admit no request: .*tokens"),
         ({}, "gpu", "device: expected 'cpu' or 'cuda:N', got 'gpu'"),
         ({}, "meta", "device: expected 'cpu' or 'cuda:N', got 'meta'"),
@@ -51,6 +54,13 @@ def test_weights_that_are_not_those_of_the_list_do_not_start(tiny_checkpoints, t
     start_engine(config, "cpu").close()
     listing.write_text(listing.read_text().replace(files["model.safetensors"], "0" * 64))
     with pytest.raises(CheckpointError, match=r"model\.safetensors: its SHA-256 is"):
+        start_engine(config, "cpu")
+
+
+def test_slots_of_adapters_that_do_not_fit_are_named(tiny_checkpoints, tmp_path, monkeypatch):
+    monkeypatch.setattr(host_memory, "host_memory_bytes", lambda: 2**20)
+    config = EngineConfig(model=str(tiny_checkpoints["2"]), lora_root=str(tmp_path), max_loras=32, max_lora_rank=64)
+    with pytest.raises(ConfigError, match="max_loras, max_lora_rank and lora_mlp: there are 1 MiB of memory"):
         start_engine(config, "cpu")
 
 

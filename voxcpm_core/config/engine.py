@@ -10,7 +10,7 @@ from voxcpm_core.config.model import ModelConfig
 from voxcpm_core.config.settings import given_settings
 from voxcpm_core.errors import ConfigError, shown
 
-MOST_LORAS, HIGHEST_RANK = 32, 64
+_RANGES = {"max_running": (1, 4096), "max_timesteps": (2, 1000), "max_loras": (0, 32), "max_lora_rank": (1, 64)}
 PAGE_SIZES = {"triton": 16, "flash": 256}  # by `attention`; FlashAttention 2 takes multiples of its alone
 
 @dataclass(frozen=True)
@@ -48,14 +48,13 @@ class EngineConfig:
     allowed_parameters: str = ""  # comma-separated request parameters that are let through unread
 
     def __post_init__(self) -> None:
-        for name in ("max_running", "max_waiting", "max_model_len", "max_text_tokens", "max_prefill_tokens",
+        for name in ("max_waiting", "max_model_len", "max_text_tokens", "max_prefill_tokens",
                      "max_audio_seconds", "max_voices", "max_voices_mib"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: expected an integer >= 1, got {getattr(self, name)}")
-        if not 0 <= self.max_loras <= MOST_LORAS:
-            raise ConfigError(f"max_loras: expected an integer from 0 to {MOST_LORAS}, got {self.max_loras}")
-        if not 1 <= self.max_lora_rank <= HIGHEST_RANK:
-            raise ConfigError(f"max_lora_rank: expected an integer from 1 to {HIGHEST_RANK}, got {self.max_lora_rank}")
+        for name, (least, most) in _RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                raise ConfigError(f"{name}: expected an integer from {least} to {most}, got {getattr(self, name)}")
         if listed_loras(self.loras) and not self.num_lora_slots:
             raise ConfigError("loras: adapters are listed, but lora_root is not set, or max_loras is 0")
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
@@ -65,8 +64,6 @@ class EngineConfig:
         for name in ("voice_cache_mib", "kv_cache_mib", "page_size"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name}: expected an integer >= 0, got {getattr(self, name)}")
-        if self.max_timesteps < 2:
-            raise ConfigError(f"max_timesteps: expected an integer >= 2, got {self.max_timesteps}")
         if self.dtype not in ("", "float32", "bfloat16"):
             raise ConfigError(f"dtype: expected 'float32' or 'bfloat16', got {shown(self.dtype)}")
         if self.weights not in ("dtype", "fp8"):

@@ -15,6 +15,7 @@ from voxcpm_core.checkpoint.read import read_tensors, read_vae_tensors
 from voxcpm_core.config import EngineConfig, ModelConfig
 from voxcpm_core.dtypes import TORCH_DTYPES
 from voxcpm_core.engine.core import EngineCore
+from voxcpm_core.engine.host_memory import require_host_memory
 from voxcpm_core.engine.memory import plan_memory
 from voxcpm_core.engine.warm_up import warm_up
 from voxcpm_core.errors import ConfigError, shown
@@ -32,7 +33,7 @@ from voxcpm_core.runner.runner import slot_state_bytes
 from voxcpm_core.runner.sizes import RunnerSizes
 from voxcpm_core.runner.transfer import HostArena
 from voxcpm_core.scheduler import PagePool, Scheduler, SlotPool
-from voxcpm_core.scheduler.sizing import MIB
+from voxcpm_core.scheduler.sizing import MIB, check_page_size
 from voxcpm_core.types import SamplingParams
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
 
@@ -63,6 +64,7 @@ def build_core(
     torch.backends.cudnn.allow_tf32 = False
     dtype = _dtype(config, model_config, device)
     num_positions = config.num_positions(model_config)
+    check_page_size(config.page_size, num_positions)
     use_graphs = config.cuda_graphs == "on" and device.type == "cuda"
     if use_graphs:
         _require_capability(*torch.cuda.get_device_capability(device))
@@ -112,6 +114,9 @@ def _adapters(
     if not as_path(config.lora_root).is_dir():
         raise ConfigError(f"lora_root: there is no folder {config.lora_root}")
     layout = LoraLayout.of(model, config.max_lora_rank, config.lora_mlp == "on")
+    if device.type == "cpu":
+        num_bytes = config.num_lora_slots * layout.num_values * dtype.itemsize
+        require_host_memory({"max_loras, max_lora_rank and lora_mlp": num_bytes})
     slots = LoraSlots(layout, config.num_lora_slots, device, dtype, kernels.lora)
     return slots, LoraLibrary(config.lora_root, config.max_lora_rank, model, layout, device, dtype)
 

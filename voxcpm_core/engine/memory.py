@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from voxcpm_core.config import EngineConfig, ModelConfig
+from voxcpm_core.engine.host_memory import require_host_memory
 from voxcpm_core.errors import ConfigError
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.runner import Runner
@@ -46,7 +47,7 @@ def plan_memory(
     """Decide on the number of KV pages once the weights are loaded.
 
     `make_trial` makes a runner with so many pages, whose graphs are measured and thrown away. Raises ConfigError when
-    the GPU's share cannot hold the least number of pages.
+    the GPU's share, or the machine's memory, cannot hold the least number of pages.
     """
     page_bytes = KvCache.page_bytes(model, config.kv_page_size, dtype)
     pages_per_request = pages_for(config.num_positions(model), config.kv_page_size)
@@ -64,6 +65,11 @@ def plan_memory(
     else:
         budget_bytes = CPU_KV_CACHE_MIB * MIB
     num_pages = num_kv_pages(budget_bytes, page_bytes, pages_per_request, config.max_running)
+    if device.type == "cpu":
+        require_host_memory({
+            "max_running": state_bytes, "kv_cache_mib, max_model_len and page_size": num_pages * page_bytes,
+            "voice_cache_mib": voice_bytes,
+        })  # fmt: skip
     return MemoryPlan(weight_bytes, state_bytes, graph_bytes, voice_bytes, num_pages, page_bytes)
 
 

@@ -26,6 +26,15 @@ def num_kv_pages(budget_bytes: int, page_bytes: int, pages_per_request: int, max
     return min(max(budget_bytes // page_bytes, 2 * pages_per_request), most)
 
 
+def check_page_size(page_size: int, num_positions: int) -> None:
+    """Raise ConfigError for pages that no request could fill: each would take memory that nobody can use."""
+    if page_size > num_positions:
+        raise ConfigError(
+            f"page_size: expected at most {num_positions}, the positions of a request (max_model_len, and what the "
+            f"checkpoint was made for), got {page_size}"
+        )
+
+
 def check_share(budget_bytes: int, page_bytes: int, pages_per_request: int, utilization: float) -> None:
     """Raise ConfigError when a GPU's share cannot hold the least number of pages, before CUDA runs out of memory."""
     least_bytes = 2 * pages_per_request * page_bytes
