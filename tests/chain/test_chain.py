@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -21,15 +22,15 @@ from tests.signature import FOR_THE_ENSEMBLE, REPOSITORY, signature, without
 from voxcpm_core.audio.mp3 import Mp3Encoder
 from voxcpm_core.chain import step as step_module
 from voxcpm_core.chain import upstream as upstream_module
-from voxcpm_core.chain.audiovae import start_audiovae
+from voxcpm_core.chain.audiovae import READ_FILES, start_audiovae
 from voxcpm_core.chain.kept import SILENT_S, KeptStreams
 from voxcpm_core.chain.mp3 import Mp3Model, Mp3Part, start_mp3_encoder
 from voxcpm_core.chain.step import Step
 from voxcpm_core.chain.upstream import Upstream
 from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.checkpoint.locate import DEMO_FOLDER
-from voxcpm_core.checkpoint.read import read_vae_tensors
-from voxcpm_core.errors import ConfigError
+from voxcpm_core.checkpoint.read import VAE_FILES, read_vae_tensors
+from voxcpm_core.errors import CheckpointError, ConfigError
 from voxcpm_core.local.server import LocalServer
 from voxcpm_core.serving.tensors import InputTensors
 from voxcpm_core.vae import VaeDecoder
@@ -173,6 +174,28 @@ def test_what_keeps_it_from_loading_is_named(left: list[str]):
     with pytest.raises(ConfigError, match="VOXCPM_MODEL is not set"):
         start_audiovae(ARGS, FakeBackend(), {})
     assert isinstance(start_audiovae(ARGS, FakeBackend(), {"VOXCPM_MODEL": "demo", "VOXCPM_PRELOAD": "1"}).step, Step)
+
+
+def test_weights_that_are_not_those_of_the_list_are_not_loaded(left: list[str], tmp_path: Path):
+    folder, listing = tmp_path / "model", tmp_path / "SHA256SUMS"
+    shutil.copytree(DEMO_FOLDER, folder)
+    listed = subprocess.check_output("sha256sum *", shell=True, cwd=folder, text=True)
+    listing.write_text(listed)
+    settings = {"VOXCPM_MODEL": str(folder), "VOXCPM_CHECKSUMS": str(listing)}
+    backend = FakeBackend()
+    model = start_audiovae(ARGS, backend, settings)
+    weights = next(path for path in folder.glob("audiovae.*"))
+    weights.write_bytes(weights.read_bytes() + b"\0")
+    latents = np.zeros((4, load_config(folder).feat_dim), np.float32)
+    sender = run(model, inputs("a", 0, True, latents=latents, vae_context=latents[:0]))
+    assert "[INTERNAL]" in sender.errors[0].message, "the first stream would have read them"
+    assert any("CheckpointError at checksums.verify_checksums" in line for line in backend.Logger.lines)
+    with pytest.raises(CheckpointError, match=rf"{weights.name}: its SHA-256 is"):
+        start_audiovae(ARGS, FakeBackend(), settings)
+    listing.write_text("".join(line for line in listed.splitlines(keepends=True) if weights.name not in line))
+    with pytest.raises(CheckpointError, match=rf"{weights.name}: is not on the list of checksums"):
+        start_audiovae(ARGS, FakeBackend(), settings)
+    assert {*VAE_FILES, "config.json"} == {*READ_FILES}
 
 
 def test_the_engines_are_told_by_their_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -61,7 +61,8 @@ def test_a_forked_copy_of_the_parent_does_not_touch_the_worker():
 def test_a_relative_folder_is_found_from_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shutil.copytree(NOISE_FOLDER, tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-    handle = start_worker(dataclasses.replace(CONFIG, model="model"), "cpu")
+    Path("SHA256SUMS").write_bytes(subprocess.check_output("sha256sum *", shell=True, cwd="model"))
+    handle = start_worker(dataclasses.replace(CONFIG, model="model", checksums="SHA256SUMS"), "cpu")
     try:
         monkeypatch.chdir("/")
         kill(handle)

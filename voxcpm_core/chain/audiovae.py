@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from voxcpm_core.chain.kept import KeptStreams
 from voxcpm_core.chain.step import Step, passed_on
 from voxcpm_core.chain.upstream import Upstream
+from voxcpm_core.checkpoint.checksums import verify_checksums
 from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.checkpoint.locate import locate
 from voxcpm_core.config.settings import given_settings, model_parameters
 from voxcpm_core.errors import ConfigError
+from voxcpm_core.paths import as_path
 from voxcpm_core.serving.responses import NamedTensor
 from voxcpm_core.serving.tensors import InputTensors
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 PASSED_ON = (
     "stream_id", "bitrate", "chunk_index", "sample_rate", "request_id", "is_last", "finish_reason", "seed",
 )  # fmt: skip
+READ_FILES = ("config.json", "audiovae.safetensors", "audiovae.pth")  # of a checkpoint, those that there are
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class VaeSettings:
     """Each is also `VOXCPM_<NAME>` in the environment, which wins."""
 
     model: str = ""  # the same as voxcpm's
+    checksums: str = ""  # likewise; it must hold for the files that are read here
     preload: bool = False  # 0: the weights are read for the first stream
 
 
@@ -49,6 +53,8 @@ class VaeModel:
     def __init__(self, settings: VaeSettings, device: str, pb_utils: Any) -> None:
         """Raises ConfigError or CheckpointError."""
         self._folder = locate(settings.model)
+        self._checksums = as_path(settings.checksums).absolute() if settings.checksums else None
+        self._verify()
         self._config = load_config(self._folder)
         self._device = device
         self._decoder: LoadedDecoder | None = None
@@ -65,8 +71,13 @@ class VaeModel:
     def _begin(self, tensors: InputTensors) -> VaePart:
         return VaePart(self._loaded().stream(tensors.array("vae_context")))
 
+    def _verify(self) -> None:
+        if self._checksums is not None:
+            verify_checksums(self._folder, self._checksums, READ_FILES)
+
     def _loaded(self) -> LoadedDecoder:
         if self._decoder is None:
+            self._verify()  # the files may have changed since the start
             from voxcpm_core.chain.decoding import LoadedDecoder
 
             self._decoder = LoadedDecoder(self._folder, self._config, self._device)

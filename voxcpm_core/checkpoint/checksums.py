@@ -6,6 +6,7 @@ import errno
 import hashlib
 import re
 import stat
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
@@ -18,14 +19,15 @@ _READ_BYTES = 1 << 20
 _LONGEST_LIST_BYTES = 1 << 20  # thousands of files
 
 
-def verify_checksums(folder: Path, listing: Path) -> None:
+def verify_checksums(folder: Path, listing: Path, only: Collection[str] | None = None) -> None:
     """Every file on the list must be in the folder and be what the list says, and all weights must be on it.
 
+    `only`: names of the files that matter to who reads no others; None: all of the folder do.
     Raises ConfigError where the list cannot be read, CheckpointError naming the file that is to blame.
     """
-    listed = _read(listing)
+    listed = {name: digest for name, digest in _read(listing).items() if only is None or name in only}
     for path in sorted(folder.iterdir()):
-        if path.suffix in WEIGHTS and path.name not in listed:
+        if path.suffix in WEIGHTS and path.name not in listed and (only is None or path.name in only):
             raise CheckpointError(f"{path}: is not on the list of checksums, {listing}")
     with ThreadPoolExecutor() as pool:  # hashing does not hold the interpreter
         found = dict(zip(listed, pool.map(_sha256, (folder / name for name in listed)), strict=True))

@@ -58,7 +58,7 @@ class WorkerHandle:
         # Resolved here: a later worker neither asks the hub again nor looks in another working directory.
         worker_config = dataclasses.replace(
             config, device=device.configured, model=as_text(checkpoint.folder.absolute()),
-            lora_root=config.lora_root and as_text(as_path(config.lora_root).absolute()),
+            lora_root=_absolute(config.lora_root), checksums=_absolute(config.checksums),
         )
         start = Start(worker_config, self.model, device.placement, geometry, self._ring.fd)
         self._supervisor = Supervisor(start, device.environ, self._take, self._end_all)
@@ -132,3 +132,8 @@ class WorkerHandle:
         self._lender.forget_worker()
         self._fanout.fail_all(error)
         self._answers.fail_all(error)
+
+
+def _absolute(path: str) -> str:
+    """"" stays what it is: not set."""
+    return path and as_text(as_path(path).absolute())
