@@ -51,6 +51,22 @@ def test_an_entry_that_says_nothing_is_shown(text: str):
         listed_loras(text)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [f"p@{SUM[1:]}", f"p@{SUM}0", f"p@x{SUM[1:]}", "p@", f"p@sha256:{SUM}", f"p@{SUM}@", f"hf://a/b@{SUM[1:]}",
+     f"hf://a/b@sha256:{SUM}", "hf://a/b@v1@v2", f"hf://a/b@v1@{SUM[1:]}"],
+)  # fmt: skip
+def test_a_sum_that_is_none_is_named_and_no_part_of_the_path(source: str):
+    with pytest.raises(ConfigError, match="^loras: expected 64 hexadecimal digits behind the last @, got '"):
+        listed_loras(f"anna=team/anna, bad={source}")
+
+
+def test_what_may_stand_behind_an_at():
+    commit = "0f" * 20
+    listed = listed_loras(f"x=hf://a/b@{commit},y=p@2@{SUM}")
+    assert listed == (ListedLora("x", None, f"hf://a/b@{commit}", None), ListedLora("y", "p@2", None, SUM))
+
+
 def test_a_name_listed_twice_and_a_list_where_none_are_served():
     with pytest.raises(ConfigError, match="^loras: the name 'anna' is listed twice$"):
         listed_loras("anna=x,anna=x")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from voxcpm_core.errors import ConfigError, shown
 
 _ENTRY = re.compile(r"(?P<name>[^=]+)=(?P<source>.+?)(@(?P<sha256>[0-9a-fA-F]{64}))?")
+_NO_REVISION = re.compile(r"sha256.*|[0-9a-f]{41,}", re.IGNORECASE)  # a commit has 40 digits
 _FORM = "NAME=FOLDER or NAME=hf://OWNER/NAME, each perhaps with @SHA256, and commas between them"
 
 
@@ -37,4 +38,7 @@ def _listed(entry: str) -> ListedLora:
         raise ConfigError(f"loras: expected {_FORM}; got {shown(entry)}")
     source = found["source"].strip()
     is_uri = "://" in source
+    before, at, behind = source.rpartition("@")
+    if at and not found["sha256"] and (not is_uri or "@" in before or _NO_REVISION.fullmatch(behind)):
+        raise ConfigError(f"loras: expected 64 hexadecimal digits behind the last @, got {shown(behind)}")
     return ListedLora(found["name"].strip(), None if is_uri else source, source if is_uri else None, found["sha256"])
