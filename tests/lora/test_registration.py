@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -115,6 +116,9 @@ def test_the_hub_fills_a_folder_for_each_commit(engine, tmp_path, monkeypatch):
 
 
 def test_the_packaged_adapter_is_copied_whole_and_once(engine, tmp_path):
+    killed = tmp_path / ".packaged" / ".tmp-left-long-ago"
+    killed.mkdir(parents=True)
+    os.utime(killed, (0, 0))
     record = register(engine, uri="demo://giant")
     assert (record.source, Path(record.path).parent) == ("demo://giant", Path(".packaged"))
     copy = tmp_path / record.path

@@ -40,6 +40,18 @@ def test_what_one_store_changes_another_sees(tmp_path: Path):
     assert list(tmp_path.rglob("*")) == [tmp_path / ".registered"], "nothing is left, and nothing lies elsewhere"
 
 
+def test_what_a_killed_server_left_is_swept_once_it_is_old(tmp_path: Path):
+    store = LoraStore(str(tmp_path))
+    store.add(record("first"))
+    old, young = tmp_path / ".registered" / ".tmp-old", tmp_path / ".registered" / ".tmp-young"
+    for left in (old, young):
+        left.write_text("{")
+    os.utime(old, (0, 0))
+    store.add(record("second"))
+    assert (old.exists(), young.exists()) == (False, True)
+    assert [each.name for each in store.records()] == ["first", "second"]
+
+
 def test_a_listing_tells_no_hash():
     assert set(record("a").listed()) == {"name", "rank", "source", "created"}
 

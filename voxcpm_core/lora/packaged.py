@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import tempfile
 from pathlib import Path
 
 from voxcpm_core.errors import invalid_parameter, shown
 from voxcpm_core.lora.folder import CONFIG_FILE, WEIGHT_FILES
 from voxcpm_core.paths import as_path
+from voxcpm_core.shared_folder import sweep, temporary_path
 
 SCHEME = "demo://"
 EXAMPLES = Path(__file__).resolve().parents[1] / "data" / "adapters"
@@ -42,9 +42,10 @@ def _copy(source: Path, target: Path) -> None:
     if target.is_dir():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        partial = Path(scratch) / target.name
-        partial.mkdir()
+    partial = temporary_path(target.parent)
+    partial.mkdir()
+    try:
+        sweep(target.parent, partial)
         for name in (CONFIG_FILE, WEIGHT_FILES[0]):
             shutil.copyfile(source / name, partial / name)
         try:
@@ -52,3 +53,5 @@ def _copy(source: Path, target: Path) -> None:
         except OSError:
             if not target.is_dir():  # else another was faster
                 raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

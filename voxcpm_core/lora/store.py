@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
@@ -15,7 +14,7 @@ from typing import Any
 from voxcpm_core.errors import ErrorCode, RequestError, shown
 from voxcpm_core.lora.facts import LoraFacts, no_loras
 from voxcpm_core.paths import as_path
-from voxcpm_core.shared_folder import file_name, is_gone, refused
+from voxcpm_core.shared_folder import file_name, is_gone, refused, sweep, temporary_path
 from voxcpm_core.types import LoraRef
 
 FOLDER = ".registered"  # in the folder of adapters
@@ -91,12 +90,13 @@ class LoraStore:
             raise no_loras()
         with _faults(record.name):
             self._folder.mkdir(exist_ok=True)
-            temporary = self._folder / f".tmp-{secrets.token_hex(8)}"
+            temporary = temporary_path(self._folder)
             try:
                 with temporary.open("wb") as file:
                     file.write(json.dumps(asdict(record), ensure_ascii=False, indent=1).encode())
                     file.flush()
                     os.fsync(file.fileno())
+                sweep(self._folder, temporary)
                 os.link(temporary, self._file(record.name))  # unlike a rename it takes no name twice
             except FileExistsError:
                 raise already_registered(record.name) from None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +13,11 @@ from pathlib import Path
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from voxcpm_core.shared_folder import file_name, is_gone
+from voxcpm_core.shared_folder import file_name, is_gone, sweep, temporary_path
 from voxcpm_core.types import FloatArray
 from voxcpm_core.voices.voice import Voice, VoiceRecord, content_digest
 
 RECORD_FILE, LATENTS_FILE = "voice.json", "latents.safetensors"
-TEMPORARY_PREFIX = ".tmp-"
-ABANDONED_S = 600.0  # a temporary folder so much older than a new one belongs to nobody any more
 
 
 class DamagedVoice(Exception):
@@ -35,10 +32,10 @@ def write_voice(root: Path, voice: Voice) -> None:
     latents = {kind: getattr(voice, kind) for kind in ("prompt", "reference")}
     tensors = {kind: array for kind, array in latents.items() if array is not None}
     root.mkdir(parents=True, exist_ok=True)
-    temporary = root / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    temporary = temporary_path(root)
     temporary.mkdir()
     try:
-        _sweep(root, temporary)
+        sweep(root, temporary)
         _write(temporary / LATENTS_FILE, save(tensors))
         _write(temporary / RECORD_FILE, voice.record.to_json())
         _sync_folder(temporary)
@@ -55,7 +52,7 @@ def write_voice(root: Path, voice: Voice) -> None:
 
 def remove_voice(root: Path, name: str) -> bool:
     """Remove a voice at once for everybody; False when there is none. Raises OSError as the file system does."""
-    removed = root / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+    removed = temporary_path(root)
     try:
         (root / file_name(name)).rename(removed)
     except FileNotFoundError:
@@ -151,12 +148,3 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _sweep(root: Path, newest: Path) -> None:
-    """Remove what killed servers left. Ages are by the file system's clock, which may not be this machine's."""
-    now_s = newest.stat().st_mtime
-    for folder in root.glob(f"{TEMPORARY_PREFIX}*"):
-        with contextlib.suppress(FileNotFoundError):  # its owner was first
-            if now_s - folder.stat().st_mtime > ABANDONED_S:
-                shutil.rmtree(folder, ignore_errors=True)
