@@ -44,6 +44,14 @@ def test_mp3_by_suffix(cli_here: Cli, triton_server: TritonServer, tmp_path: Pat
     assert soundfile.info(file).format == "MP3"
 
 
+def test_another_model_of_the_server(cli_here: Cli, triton_server: TritonServer, tmp_path: Path) -> None:
+    to_file = ("-o", tmp_path / "speech.mp3", "--url", triton_server.grpc_url)
+    assert cli_here("say", "Hello there.", "--model", "voxcpm_mp3", *to_file, *FAST).returncode == 0
+    assert soundfile.info(tmp_path / "speech.mp3").format == "MP3"
+    unknown = cli_here("say", "Hello there.", "--model", "voxcpm_of_another_name", *to_file, *FAST)
+    assert (unknown.returncode, b"voxcpm_of_another_name" in unknown.stderr) == (os.EX_CONFIG, True)
+
+
 @pytest.mark.parametrize(("suffix", "container"), [("flac", "FLAC"), ("opus", "OGG")])
 def test_whole_formats_at_another_rate(
     cli_here: Cli, triton_server: TritonServer, tmp_path: Path, suffix: str, container: str

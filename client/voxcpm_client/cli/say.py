@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from voxcpm_client.cli.control import DEFAULT_MODEL, DEFAULT_URL, Model, Url
 from voxcpm_client.cli.output import STANDARD_OUTPUT, format_of, write
 from voxcpm_client.cli.progress import shown, summary
 from voxcpm_client.cli.text import STANDARD_INPUT, pieces_of
@@ -31,7 +32,8 @@ def say(
     ] = None,
     also_play: Annotated[bool, typer.Option("--play", help="Play it also when -o is given.")] = False,
     file: Annotated[Path | None, typer.Option(help="Say this text file, sentence by sentence.")] = None,
-    url: Annotated[str, typer.Option(help="gRPC address of the server, host:port.")] = "localhost:8001",
+    url: Url = DEFAULT_URL,
+    model: Model = DEFAULT_MODEL,
     audio_format: Annotated[
         str | None, typer.Option("--format", help="pcm_s16le, pcm_f32le, wav, mp3, flac, opus; default: by the suffix.")
     ] = None,
@@ -69,7 +71,7 @@ def say(
         "normalize": normalize, "retry_badcase": retry_badcase,
     }  # fmt: skip
     in_sentences = text is None or text == STANDARD_INPUT
-    with Client(url=url, timeout_s=timeout_s) as client:
+    with Client(url=url, model=model, timeout_s=timeout_s) as client:
         if in_sentences:
             stream = client.stream_text(pieces_of(file or STANDARD_INPUT), **options)
         else:
