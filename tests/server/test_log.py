@@ -16,6 +16,9 @@ OLD = (  # 2.51 writes line breaks as two characters
 )
 NEW = "E1128 02:05 1 model.cc:1] failed to load 'other' version 3: Internal: OSError: no weights\n\nAt:\n  model.py\n"
 PORT = "E1128 02:02 1 main.cc:1] \"failed to start GRPC service: Unavailable - Socket '127.0.0.1:1' already in use \"\n"
+STUB = "I1128 1 pb_stub.cc:366] \"Failed to initialize Python stub: TritonModelException: dtype: expected\"\n"
+SERVES = 'I1128 1 grpc_server.cc:2558] "Started GRPCInferenceService at 127.0.0.1:8001"\n'
+WARNING = "W1128 1 metrics.cc:798] DCGM unable to start\n"
 NOISE = "I1128 02:02:11.636931 17645 server.cc:631] \n+---+\n| a |\n+---+\nerror: creating server: Internal\n"
 
 
@@ -37,11 +40,25 @@ def test_failure_ends_with_the_cause_or_the_log(tmp_path: Path) -> None:
     assert "| a |" not in log.failure(file)
 
 
-def test_relay_drops_what_follows_a_cause(capfd: pytest.CaptureFixture[str]) -> None:
-    relay = log.LogRelay(io.BytesIO((NOISE + OLD + NOISE + PORT).encode()))
+def test_relay_leaves_a_cause_to_who_asks_for_it_and_drops_what_follows(capfd: pytest.CaptureFixture[str]) -> None:
+    relay = log.LogRelay(io.BytesIO((NOISE + STUB + OLD + NOISE + WARNING + PORT).encode()))
     relay.start()
     assert list(relay.causes()) == ["model voxcpm", "GRPC service"]
-    assert capfd.readouterr().err == NOISE + OLD + PORT
+    assert capfd.readouterr().err == NOISE + WARNING
+
+
+@pytest.mark.parametrize("following", ["", SERVES + WARNING])
+def test_relay_passes_on_what_nobody_is_told(capfd: pytest.CaptureFixture[str], following: str) -> None:
+    """A server that ends for another reason, and one that goes on without its model."""
+    relay = log.LogRelay(io.BytesIO((NOISE + STUB + (OLD if following else "") + following).encode()))
+    relay.start()
+    relay.join()
+    assert capfd.readouterr().err == NOISE + STUB + (OLD + WARNING if following else "")
+
+
+def test_what_several_models_have_in_common_is_said_once() -> None:
+    found = {"model a": "no", "GRPC service": "busy", "model b": "no"}
+    assert log.told(found) == "; model a, model b: no; GRPC service: busy"
 
 
 def test_relay_passes_everything_on_once_the_server_is_ready(capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,9 @@ _TAIL_LINES = 40
 _FAILED_MODEL = re.compile(r"failed to load '([^']+)' version \d+: ([^\n]+)")
 _FAILED_POLL = re.compile(r"Poll failed for model directory '([^']+)': ([^\n]+)")
 _FAILED_SERVICE = re.compile(r'failed to start (\w+) service: ([^\n"]+)')
-_OWN_EXCEPTION = "Internal: TritonModelException: "
+_MODELS_MESSAGE = "TritonModelException: "
+_OWN_EXCEPTION = f"Internal: {_MODELS_MESSAGE}"
+_SERVES = b"Started GRPCInferenceService"  # some options have a server go on without the models that failed
 _TRACEBACK = "\\n\\nAt:\\n"  # Triton 2.51 writes the line breaks of a message as two characters
 
 
@@ -25,8 +27,11 @@ def causes(text: str) -> dict[str, str]:
 
 
 def told(found: Mapping[str, str]) -> str:
-    """`found` as the end of an error message's line."""
-    return "".join(f"; {name}: {cause}" for name, cause in found.items())
+    """`found` as the end of an error message's line; what several have in common is said once."""
+    names: dict[str, list[str]] = {}
+    for name, cause in found.items():
+        names.setdefault(cause, []).append(name)
+    return "".join(f"; {', '.join(names[cause])}: {cause}" for cause in names)
 
 
 def failure(log_file: Path) -> str:
@@ -43,7 +48,8 @@ class LogRelay(threading.Thread):
     """Passes a server's log on to this process's stderr, and keeps what stopped the server from starting.
 
     Once such a cause has been seen, only warnings and errors follow until `started` is called: a server that gives up
-    prints its options and tables, which would bury the cause.
+    prints its options and tables, which would bury the cause. Lines that say the cause itself, which each layer of the
+    server logs anew, are held back, and dropped when the server ends: then whoever asked for it is told.
     """
 
     def __init__(self, source: IO[bytes]) -> None:
@@ -53,13 +59,28 @@ class LogRelay(threading.Thread):
         self._causes: dict[str, str] = {}
 
     def run(self) -> None:
+        held: list[bytes] = []
+        holds = True
         with open(2, "wb", closefd=False) as output:
             for line in self._source:
-                if self._starting:
-                    self._causes.update(causes(line.decode(errors="replace")))
-                if not self._causes or line.startswith((b"E", b"W")):
+                holds = holds and self._starting and _SERVES not in line
+                if not holds:
+                    _write(output, b"".join(held))
+                    held.clear()
+                if self._starting and self._takes(line) and holds:
+                    held.append(line)
+                elif not self._causes or line.startswith((b"E", b"W")):
                     _write(output, line)
+            if not self._causes:
+                _write(output, b"".join(held))
         self._source.close()
+
+    def _takes(self, line: bytes) -> bool:
+        """Keep the causes in a line; whether it says one, or what is going to be one."""
+        text = line.decode(errors="replace")
+        found = causes(text)
+        self._causes.update(found)
+        return bool(found) or _MODELS_MESSAGE in text
 
     def started(self) -> None:
         """Say that the server is ready."""
