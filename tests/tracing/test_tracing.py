@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import socket
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from tests.tracing.collector import Collector
 from voxcpm_core.errors import ConfigError, ErrorCode
 from voxcpm_core.local.status import InstanceName
+from voxcpm_core.tracing import tracing as tracing_module
 from voxcpm_core.tracing.context import trace_context
 from voxcpm_core.tracing.request import QUEUE, REQUEST
-from voxcpm_core.tracing.tracing import EXPORT_S, start_tracing
+from voxcpm_core.tracing.tracing import EXPORT_S, REPORTED_AGAIN_S, start_tracing
 
 NAME = InstanceName("voxcpm", "1", "voxcpm_0")
 TRACE_ID = "c" * 32
@@ -76,7 +79,7 @@ def test_headers_that_are_broken_hurt_no_request(parent, state):
         assert [span.name for span in collector.spans] == [QUEUE, REQUEST]
 
 
-def test_a_collector_that_is_not_there_is_one_line_of_the_log_and_closing_waits_for_it_a_moment():
+def test_a_collector_that_is_not_there_is_told_of_and_closing_waits_for_it_a_moment():
     with socket.socket() as taken:  # bound, and nobody listens
         taken.bind(("127.0.0.1", 0))
         lines: list[str] = []
@@ -86,9 +89,28 @@ def test_a_collector_that_is_not_there_is_one_line_of_the_log_and_closing_waits_
         start_s = time.monotonic()
         tracing.close()
         assert time.monotonic() - start_s < 5 * EXPORT_S
-        (line,) = lines
-        assert line.startswith("tracing: ")
-        assert "Traceback" not in line
+        assert lines
+        assert all(line.startswith("tracing: ") and "Traceback" not in line for line in lines)
+        kinds = [line.split()[1] for line in lines]
+        assert len(set(kinds)) == len(kinds), "that it is tried again, and that it was in vain, each once"
+
+
+def test_each_kind_of_complaint_is_a_line_a_minute(monkeypatch):
+    lines: list[str] = []
+    now_s = time.monotonic()
+    monkeypatch.setattr(tracing_module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    tracing = start_tracing("http://127.0.0.1:4318/v1/traces", NAME, lines.append)
+    library = logging.getLogger("opentelemetry.sdk")
+    for minute in range(2):
+        for second in range(3):
+            library.warning("Transient error, retrying in %ss", second)
+            library.error("Failed to export span batch code: %s", 400 + second)
+            now_s += 1
+        assert lines[2 * minute :] == [
+            "tracing: Transient error, retrying in 0s", "tracing: Failed to export span batch code: 400",
+        ]  # fmt: skip
+        now_s += REPORTED_AGAIN_S
+    tracing.close()
 
 
 def test_a_slot_that_comes_after_the_end_opens_no_span():

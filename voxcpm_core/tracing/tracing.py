@@ -112,19 +112,22 @@ def _headers(context: str) -> Mapping[str, str]:
 
 
 def _tell(log: Log) -> None:
-    """Have the libraries' complaints in Triton's log, a line a minute."""
+    """Have the libraries' complaints in Triton's log, each kind a line a minute."""
     logger = logging.getLogger("opentelemetry")
     logger.propagate = False
     logger.handlers[:] = [_Reports(log)]
 
 
 class _Reports(logging.Handler):
+    """Of one kind are those from one place in the code: what they say may have a figure in it that changes."""
+
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
         self._log = log
-        self._again_s = 0.0
+        self._again_s: dict[tuple[str, int], float] = {}  # by file and line
 
     def emit(self, record: logging.LogRecord) -> None:
-        if time.monotonic() >= self._again_s:
-            self._again_s = time.monotonic() + REPORTED_AGAIN_S
+        place = record.pathname, record.lineno
+        if time.monotonic() >= self._again_s.get(place, 0.0):
+            self._again_s[place] = time.monotonic() + REPORTED_AGAIN_S
             self._log(f"tracing: {record.getMessage()}")
