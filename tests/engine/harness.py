@@ -138,8 +138,7 @@ class Harness:
     def run_staggered(
         self, requests: Iterable[SpeechRequest], steps_between: int, admits: bool = False
     ) -> list[Received]:
-        """All of them, so many steps after one another, to their ends. `admits`: ahead of the steps, where they can be.
-        """
+        """All of them, so many steps after one another, to their ends. `admits`: before the steps, if they can be."""
         received = []
         for request in requests:
             received.append(self.add(request))

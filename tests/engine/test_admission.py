@@ -107,3 +107,28 @@ def test_without_a_running_step_nobody_is_taken_in_ahead_of_one(tiny_checkpoints
     harness.add(SpeechRequest("hello", params=SamplingParams(max_length=1)))
     harness.core.admit()
     assert (harness.core.stats().running, harness.core.stats().waiting) == (0, 1)
+
+
+def test_what_could_not_be_prefilled_beside_a_step_counts_in_the_next(tiny_checkpoints):
+    """All slots were those of streams that the running step still runs, and newcomers are asked in one by one."""
+    harness = Harness(tiny_checkpoints["2"], dataclasses.replace(NARROW, max_prefill_tokens=40))
+    planned = []
+    plan = harness.core._scheduler.plan
+    harness.core._scheduler.plan = lambda: planned.append(plan()) or planned[-1]  # type: ignore[method-assign]
+    for _ in range(5):
+        params = SamplingParams(max_length=2, ignore_stop=True)
+        harness.add(SpeechRequest("hello", params=params, wants_audio=False))
+    for _ in range(2):
+        harness.step()
+    assert harness.core.stats().running == 0, "their last patches are under way, and their slots given up"
+    watched = Watched(harness)
+    text = SpeechRequest("hello the world " * 2, params=SamplingParams(max_length=2), wants_audio=False)
+    received = []
+    for _ in range(5):
+        received.append(harness.add(text))
+        harness.core.admit()
+    harness.drain()
+    assert watched.num_beside == 0
+    for step in filter(None, planned):
+        assert sum(stream.num_unknown for stream in step.prefills) <= 40 or len(step.prefills) == 1
+    assert all(one.ended and one.error_code is None for one in received)

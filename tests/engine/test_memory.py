@@ -89,7 +89,6 @@ def test_pages_that_are_asked_for_need_no_trial(monkeypatch):
     [
         ({"kv_cache_mib": 10_000_000}, STATE, "kv_cache_mib, max_model_len and page_size"),
         ({}, 9 * GIB, "max_running"),
-        ({"voice_cache_mib": 10_000}, STATE, "voice_cache_mib"),
     ],
 )
 def test_more_than_the_machine_has_is_named(monkeypatch, settings, state_bytes, named):

@@ -178,6 +178,7 @@ class EngineCore:
         if not (self._in_flight and self.runner.can_prefill_beside):
             return
         admitted = self._scheduler.admit(lambda stream: self.runner.may_prefill_beside(stream.request))
+        # What was collected is over on the device, audio too, so a step in flight is all that still uses anything.
         gone = [
             row.stream for step in self._in_flight for row in step.rows if not self._scheduler.is_running(row.stream)
         ]

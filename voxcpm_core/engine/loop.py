@@ -116,6 +116,7 @@ class EngineLoop:
         while True:
             if wait_s and self._commands.empty():
                 self.core.admit()
+                wait_s = self.core.slack_s()
             try:
                 command = self._commands.get(block=wait_s != 0, timeout=wait_s)
             except queue.Empty:

@@ -68,7 +68,6 @@ def plan_memory(
     if device.type == "cpu":
         require_host_memory({
             "max_running": state_bytes, "kv_cache_mib, max_model_len and page_size": num_pages * page_bytes,
-            "voice_cache_mib": voice_bytes,
         })  # fmt: skip
     return MemoryPlan(weight_bytes, state_bytes, graph_bytes, voice_bytes, num_pages, page_bytes)
 

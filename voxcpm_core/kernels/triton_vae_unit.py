@@ -97,7 +97,8 @@ def fused_unit(frames: Frames, conv: DepthwiseConv, product: Product, memory: Me
 
 
 def blocks_of(batch: int, num_frames: int, num_channels: int) -> Blocks:
-    """Four warps and all registers that they want, where few channels do not let more of them share the work."""
+    """Up to 32 channels eight warps of few registers, else four of as many as they want; fewer frames a program where
+    programs would be few."""
     columns = block_of(num_channels)
     many = Blocks(128, columns, columns, 8) if columns <= 32 else Blocks(64, columns, 64 if columns == 64 else 32, 4)
     if batch * triton.cdiv(num_frames, many.frames) < ENOUGH_PROGRAMS:

@@ -22,7 +22,7 @@ from voxcpm_core.scheduler import Stream
 
 class PrefillGraphs:
     """One graph a shape over shared inputs; longer prefixes run without one. Graphs may run beside steps, not beside
-    each other, so all that they write is theirs alone."""
+    each other, so all that they write is theirs alone, but for what is nobody's."""
 
     def __init__(self, step: PrefillStep, layout: RowLayout, shapes: PrefillShapes, layer_ops: LayerOps) -> None:
         """`layer_ops`: those of the model."""

@@ -43,5 +43,6 @@ class Replay(Generic[Results]):
 
 @cache
 def _stream_of(device: int, priority: int) -> torch.cuda.Stream:
-    """Where work of a device is recorded, so that the workspace torch keeps for a stream is there once a priority."""
+    """Where work of a device is recorded, so that the workspace torch keeps for a stream is there once a priority. Of
+    what yields, prefixes alone have products that use it."""
     return torch.cuda.Stream(device, priority=priority)

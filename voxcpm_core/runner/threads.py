@@ -14,7 +14,7 @@ MIN_SHARED_VALUES = 1024
 
 @contextmanager
 def threads_for(num_values: int, device: torch.device) -> Iterator[None]:
-    """One thread where `num_values` are too few to share, and all otherwise; sums come out alike."""
+    """One thread where `num_values` are too few to share, and all otherwise; sums of two threads come out alike."""
     num_threads = torch.get_num_threads()
     if device.type != "cpu" or num_values >= MIN_SHARED_VALUES or num_threads == 1:
         yield

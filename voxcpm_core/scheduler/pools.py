@@ -1,6 +1,7 @@
 """Slots and KV pages: fixed pools that must always balance.
 
-What has been free for longest is given out first, since no step that is still under way on the device uses that.
+What has been free for longest is given out first, since a step that is still under way on the device uses that least
+likely.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from voxcpm_core.types import EngineRequest, FinishReason
 
 
 class Scheduler:
-    """Decides the steps. The caller alternates `plan` and `observe`; one `plan` may run ahead."""
+    """Decides the steps. The caller alternates `plan` and `observe`; one `plan` may run ahead, and `admit` between."""
 
     def __init__(
         self, slots: SlotPool, pages: PagePool, max_prefill_tokens: int, loras: LoraPool | None = None,
@@ -86,14 +86,14 @@ class Scheduler:
         """Take in those who wait longest, up to the first that is not accepted. Those whose prefix the caller does not
         launch, and mark so, have it in the next plan."""
         admitted: list[Stream] = []
-        num_tokens = 0
+        num_tokens = sum(stream.num_unknown for stream in self._running.values() if not stream.is_prefilled)
         while self._waiting and self._slots.num_free:
             stream = next(iter(self._waiting.values()))
             if not accepts(stream):
                 break
             known = self._known_pages(stream)
-            num_tokens += stream.request.num_prefill - (stream.request.num_voice_positions if known else 0)
-            if admitted and num_tokens > self._max_prefill_tokens:
+            num_wanted = stream.request.num_prefill - (stream.request.num_voice_positions if known else 0)
+            if num_tokens and num_tokens + num_wanted > self._max_prefill_tokens:
                 break
             if not self._reserve(stream, known):
                 break
@@ -101,6 +101,7 @@ class Scheduler:
             stream.slot = self._slots.acquire()
             self._running[stream.slot] = stream
             admitted.append(stream)
+            num_tokens += num_wanted
         return tuple(admitted)
 
     def is_running(self, stream: Stream) -> bool:

@@ -39,6 +39,11 @@ class Stream:
         return "" if self.lora is None else self.lora.digest
 
     @property
+    def num_unknown(self) -> int:
+        """Positions of its prefix that its prefill runs."""
+        return self.request.num_prefill - self.num_known
+
+    @property
     def prefix_key(self) -> PrefixKey | None:
         """Equal for streams whose prefills begin alike; None for one that begins with its own text."""
         reference = self.request.reference

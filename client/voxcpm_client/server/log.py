@@ -15,7 +15,8 @@ _FAILED_POLL = re.compile(r"Poll failed for model directory '([^']+)': ([^\n]+)"
 _FAILED_SERVICE = re.compile(r'failed to start (\w+) service: ([^\n"]+)')
 _MODELS_MESSAGE = "TritonModelException: "
 _OWN_EXCEPTION = f"Internal: {_MODELS_MESSAGE}"
-_SERVES = b"Started GRPCInferenceService"  # some options have a server go on without the models that failed
+# Some options have a server go on without the models that failed.
+_SERVES = re.compile(rb"Started (GRPCInference|HTTP)Service")
 _TRACEBACK = "\\n\\nAt:\\n"  # Triton 2.51 writes the line breaks of a message as two characters
 
 
@@ -63,7 +64,7 @@ class LogRelay(threading.Thread):
         holds = True
         with open(2, "wb", closefd=False) as output:
             for line in self._source:
-                holds = holds and self._starting and _SERVES not in line
+                holds = holds and self._starting and not _SERVES.search(line)
                 if not holds:
                     _write(output, b"".join(held))
                     held.clear()
