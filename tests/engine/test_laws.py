@@ -13,24 +13,13 @@ CROWD_SIZE = 24
 FP32 = {"atol": 1e-5, "rtol": 0}
 
 
-def run_crowd(harness, requests, steps_between=0):
-    """All at once, or one newcomer every few steps."""
-    received = []
-    for request in requests:
-        received.append(harness.add(request))
-        for _ in range(steps_between):
-            harness.step()
-    harness.drain()
-    return received
-
-
 @pytest.mark.parametrize("generation", ["0.5", "1.5", "2"])
 def test_alone_equals_in_a_changing_crowd(generation, tiny_checkpoints):
     harness = Harness(tiny_checkpoints[generation])
     requests = crowd(CROWD_SIZE, reference=generation == "2")
     alone = [harness.run(request) for request in requests]
     for steps_between in (0, 2):
-        together = run_crowd(harness, requests, steps_between)
+        together = harness.run_staggered(requests, steps_between)
         for request, one, other in zip(requests, alone, together, strict=True):
             other.check_order()
             assert other.finish_reason == one.finish_reason
@@ -42,7 +31,7 @@ def test_alone_equals_in_a_changing_crowd(generation, tiny_checkpoints):
 
 def test_requests_differ_from_each_other(tiny_checkpoints):
     harness = Harness(tiny_checkpoints["2"])
-    first = [received.latents[0].tobytes() for received in run_crowd(harness, crowd(CROWD_SIZE))]
+    first = [received.latents[0].tobytes() for received in harness.run_staggered(crowd(CROWD_SIZE), 0)]
     assert len(set(first)) == len(first)
 
 
@@ -52,7 +41,7 @@ def test_run_ahead_equals_lock_step(steps_between, stopping_checkpoint):
     results, num_steps = {}, {}
     for run_ahead in ("on", "off"):
         harness = Harness(stopping_checkpoint, dataclasses.replace(SMALL, max_running=5, run_ahead=run_ahead))
-        results[run_ahead] = run_crowd(harness, requests, steps_between)
+        results[run_ahead] = harness.run_staggered(requests, steps_between)
         num_steps[run_ahead] = harness.core.stats().num_steps
     for ahead, lock_step in zip(results["on"], results["off"], strict=True):
         ahead.check_order()
@@ -71,7 +60,7 @@ def test_eight_requests_take_one_batched_dit_call_per_evaluation(tiny_checkpoint
     for request in requests:  # new audio is encoded before its request joins
         harness.run(dataclasses.replace(request, params=dataclasses.replace(request.params, max_length=1)))
     before = harness.core.stats()
-    run_crowd(harness, requests)
+    harness.run_staggered(requests, 0)
     after = harness.core.stats()
     assert after.num_steps - before.num_steps == 5
     assert after.num_prefills - before.num_prefills == 8
@@ -128,7 +117,7 @@ def test_a_raising_prefill_hurts_its_own_request_alone(tiny_checkpoints, monkeyp
 
     monkeypatch.setattr(model, "prefill", raising)
     requests = crowd(3)
-    received = run_crowd(harness, requests)
+    received = harness.run_staggered(requests, 0)
     assert [stream.error_code for stream in received] == [None, "INTERNAL", None]
     assert harness.core.stats().pages_used == 0
     alone = Harness(tiny_checkpoints["2"]).run(requests[2])
