@@ -33,6 +33,9 @@ class Loaded:
         self.backend = FakeBackend()
         self.engine = FakeEngine(MODEL, tokenizer, EngineConfig(model="fake", **settings), step_s)
         self.host = Instance(InstanceName("voxcpm", "1", "voxcpm_0_0"), place(0), self.engine, self.backend)
+        self.doors: list[Door] = []
+
+    def open_doors(self) -> None:
         self.doors = [Door(place(index), self.backend) for index in range(1, COUNT)]
 
     def close(self) -> None:
@@ -52,13 +55,15 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
 def load(
     tokenizer: TextTokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Loaded]]:
-    """`load(step_s=0.01, max_running=1)`; all close when the test ends."""
+    """`load(step_s=0.01, max_running=1)`; all close when the test ends. Without doors they can be opened later."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with ExitStack() as stack:
 
-        def start(step_s: float = 0.0, **settings: int | str) -> Loaded:
+        def start(step_s: float = 0.0, has_doors: bool = True, **settings: int | str) -> Loaded:
             loaded = Loaded(tokenizer, step_s, settings)
             stack.callback(loaded.close)
+            if has_doors:
+                loaded.open_doors()
             return loaded
 
         yield start

@@ -13,7 +13,7 @@ import pytest
 from tests.doors.conftest import COUNT, Loaded
 from tests.serving.fake_triton import FakeRequest, FakeSender, text
 from tests.serving.served import GENEROUS_S, speech, wav_bytes
-from voxcpm_core.doors.door import CONNECTED_AGAIN_S, Door
+from voxcpm_core.doors.door import CONNECTED_AGAIN_S, RETRY_S, Door
 from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.serving.gate import CANCEL_POLL_S
 from voxcpm_core.serving.poller import RUNNING_POLL_S
@@ -50,6 +50,16 @@ def joined(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     num_samples = sum(chunk["num_samples"] for chunk in chunks)
     audio = b"".join(chunk["audio"] for chunk in chunks)
     return {**constant, "latents": latents, "num_samples": num_samples, "audio": audio}
+
+
+def asked_by_all_doors(loaded: Loaded) -> int:
+    """How many of the requests that each door is given its own engine gets; afterwards all doors are connected."""
+    before = len(loaded.engine.submitted)
+    for index, door in enumerate(loaded.doors):
+        request = speech(f"r{index}")
+        door.execute([request])
+        finished(request)
+    return len(loaded.engine.submitted) - before
 
 
 def endless(request_id: str) -> FakeRequest:
@@ -224,14 +234,17 @@ def test_a_door_that_never_had_an_engine_refuses(load: Load, monkeypatch: pytest
 def test_two_loads_of_a_model_do_not_mix(load: Load):
     """A model that is loaded anew is served by the old load until the new one is ready."""
     old = load()
-    request = speech()
-    old.doors[0].execute([request])
-    finished(request)
+    assert asked_by_all_doors(old) == COUNT - 1
     new = load()
     for loaded in (new, old):
-        before = len(loaded.engine.submitted)
-        requests = [speech(f"r{i}") for i in range(len(loaded.doors))]
-        for door, request in zip(loaded.doors, requests, strict=True):
-            door.execute([request])
-            finished(request)
-        assert len(loaded.engine.submitted) - before == len(requests)
+        assert asked_by_all_doors(loaded) == COUNT - 1
+
+
+def test_a_door_whose_engine_has_ended_takes_no_place_of_the_next(load: Load):
+    old = load()
+    assert asked_by_all_doors(old) == COUNT - 1
+    old.host.close()
+    new = load(has_doors=False)
+    time.sleep(MARGIN * RETRY_S)
+    new.open_doors()
+    assert asked_by_all_doors(new) == COUNT - 1

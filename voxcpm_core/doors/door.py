@@ -112,11 +112,14 @@ class Door:
                 self._link = None
 
     def _connect(self) -> Link | None:
-        """Claim a place at one of the model's instances; of several loads of the model, only the own one gives it."""
+        """Claim a place at one of the model's instances; of several loads of the model, only the own one gives it.
+
+        Later at that one alone: another's free place is for a door of its own load, which may be about to come.
+        """
         link = None
         for client in connect_instances(self._place.model, os.getppid()):
             try:
-                if link is None:
+                if link is None and self._engine_name in ("", client.name):
                     client.ask("door", **self._place.claim())
                     link, self._engine_name = Link(client.detach()), client.name
             except (RequestError, OSError):
