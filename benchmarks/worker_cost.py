@@ -39,28 +39,31 @@ STARTS: dict[str, Callable[[], Start]] = {"in-process": in_process, "worker": la
 class Deliveries:
     """When the last patch of each step reached its sink, in ms after the step was collected.
 
-    Each step is told from the next by the first stream, whose sink asks when its outputs came to the host.
+    A step brings each stream one patch at most, in whatever order, so a stream that was there already begins the next
+    one; its sink asks when that one's outputs came to the host.
     """
 
     def __init__(self, engine: EngineHandle) -> None:
         self._engine = engine
         self._collected_ns: list[int] = []
         self._delivered_ns: list[int] = []
+        self._of_step: set[int] = set()  # the streams whose patch has come
         self._num_left = NUM_STREAMS
         self.all_ended = threading.Event()
 
-    def sink(self, is_first: bool) -> EventSink:
+    def sink(self, stream: int) -> EventSink:
         def take(event: StreamEvent) -> None:
             now_ns = time.monotonic_ns()
             if isinstance(event, Failed):
                 raise event.error
             if not isinstance(event, Patch):
                 return
-            if is_first:
+            if stream in self._of_step or not self._collected_ns:
+                self._of_step.clear()
                 self._collected_ns.append(self._engine.stats().collected_ns)
                 self._delivered_ns.append(now_ns)
-            elif self._delivered_ns:
-                self._delivered_ns[-1] = now_ns
+            self._of_step.add(stream)
+            self._delivered_ns[-1] = now_ns
             if event.finish_reason is not None:
                 self._num_left -= 1
                 if not self._num_left:
@@ -84,7 +87,7 @@ def measure(start: Start, config: EngineConfig, device: str) -> np.ndarray:
             )
             request = SpeechRequest("A short sentence.", params=params)
             prepared = prepare(request, engine.model, engine.config, engine.tokenizer)
-            engine.submit(prepared, deliveries.sink(is_first=seed == 0))
+            engine.submit(prepared, deliveries.sink(seed))
         deliveries.all_ended.wait()
         return deliveries.steady_ms()
     finally:
