@@ -102,7 +102,7 @@ def test_retries_run_out(double_server: TritonServer, synthesize: Synthesize, na
 def test_all_attempts_together_keep_to_the_time(double_server: TritonServer, name: str) -> None:
     client = Client(url=double_server.grpc_url, model="double", retries=100, timeout_s=1.5)
     started_s = time.monotonic()
-    with pytest.raises(errors.NotReady):
+    with pytest.raises((errors.NotReady, errors.DeadlineExceeded)):  # the latter where time ends during an attempt
         client.synthesize("flaky: 1000 [NOT_READY] x", request_id=name)
     assert time.monotonic() - started_s < 2 * 1.5, "a thousand would take an hour"
 
