@@ -19,6 +19,7 @@ import pytest
 
 from tests.checkpoint.lora_folder import make_lora
 from tests.cli.conftest import COMMAND, LIMIT_S, ROOT, environment
+from tests.processes import children_by_parent
 from tests.server.clips import clip
 from tests.server_process import DOUBLE_REPOSITORY, require_installation
 from voxcpm_client import stream, synthesize
@@ -123,7 +124,7 @@ def _assert_that_its_token_works_for_its_user(
 
 
 def _assert_ends(server: Serving, ending: signal.Signals) -> None:
-    (server_pid,) = _children(server.process.pid)
+    (server_pid,) = children_by_parent()[server.process.pid]
     server.process.send_signal(ending)
     rest, _ = server.process.communicate(timeout=LIMIT_S)
     assert server.process.returncode == 0, rest
@@ -166,7 +167,7 @@ def test_a_second_signal_cuts_running_streams(serving: Callable[..., Serving]) -
     server = serving("--model-repository", str(DOUBLE_REPOSITORY), exit_timeout_s=60)
     chunks = stream("silence", url=server.grpc_url, model="double")
     next(chunks)
-    (server_pid,) = _children(server.process.pid)
+    (server_pid,) = children_by_parent()[server.process.pid]
     server.process.send_signal(signal.SIGINT)
     said = server.read_until(r"stopping: .*")
     assert "at most 60 s; Ctrl-C again stops at once" in said.group(0)
@@ -181,7 +182,3 @@ def test_a_second_signal_cuts_running_streams(serving: Callable[..., Serving]) -
     assert "stopped at once" in rest
     assert server.process.returncode == 130
     assert not Path(f"/proc/{server_pid}").exists()
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

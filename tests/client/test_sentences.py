@@ -109,7 +109,7 @@ def test_a_sentence_comes_with_the_word_after_it() -> None:
 
 
 def test_a_million_characters_take_a_moment() -> None:
-    started_s = time.perf_counter()
+    started_s = time.process_time()
     assert len(split(["word " * 200_000])) > 4000
     assert len(split("no end " * 3000)) > 100
-    assert time.perf_counter() - started_s < 5 * 0.5
+    assert time.process_time() - started_s < 5 * 0.5

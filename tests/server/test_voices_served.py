@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tritonclient.http as httpclient
 
+from tests.processes import children_by_parent
 from tests.server.clips import BAD_CLIPS, clip
 from tests.server.instance import Instance
 from tests.server.scraped import Scrape, wait_for_scrape
@@ -183,7 +184,7 @@ def test_asyncio_twins(client: Client):
 
 @pytest.mark.parametrize("model", ["voxcpm_control", "voxcpm_encode"])
 def test_the_light_models_have_one_process_without_torch(triton_server: TritonServer, model: str):
-    children = Path(f"/proc/{triton_server.pid}/task/{triton_server.pid}/children").read_text().split()
+    children = children_by_parent()[triton_server.pid]
     stubs = [pid for pid in children if f"/{model}/" in Path(f"/proc/{pid}/cmdline").read_text()]
     (pid,) = stubs
     assert "torch" not in Path(f"/proc/{pid}/maps").read_text()

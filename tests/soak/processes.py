@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PROC, SHM = Path("/proc"), Path("/dev/shm")
+from tests.processes import PROC, children_by_parent
+
+SHM = Path("/dev/shm")
 MODELS = ("audiovae", "mp3_encoder", "voxcpm_blocking", "voxcpm_control", "voxcpm_encode")  # with a process each
 _ROLES = {  # by a part of the command line
     "tritonserver": "tritonserver",
@@ -41,13 +43,7 @@ def shared_memory_kib(prefix: str) -> int:
 
 
 def _family(root_pid: int) -> Iterator[int]:
-    children: dict[int, list[int]] = {}
-    for stat in PROC.glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it ended meanwhile
-            continue
-        children.setdefault(parent, []).append(int(stat.parent.name))
+    children = children_by_parent()
     pids = [root_pid]
     for pid in pids:
         pids.extend(children.get(pid, ()))
