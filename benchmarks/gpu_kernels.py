@@ -8,12 +8,18 @@ import torch
 
 from benchmarks.products.shapes import release_shapes
 from benchmarks.products.timing import Inputs, error_limit, relative_error
+from voxcpm_core.checkpoint.releases import release_config
+from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.layer_ops import TorchLayerOps
 from voxcpm_core.kernels.noise import philox_normal
-from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention
+from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention, write_pages
+from voxcpm_core.kernels.rope import rotated_heads
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
+from voxcpm_core.kernels.triton_decode_attention import decode_attention
 from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
 from voxcpm_core.kernels.triton_noise import triton_philox_normal
+from voxcpm_core.kernels.triton_products import new_counters
+from voxcpm_core.model.rope import RopeTable
 
 CUDA = torch.device("cuda")
 PAGE_SIZE, MAX_PAGES = 16, 64
@@ -21,6 +27,9 @@ PAGE_SIZE, MAX_PAGES = 16, 64
 ATTENTION_SHAPES = [
     (1, 1, 16, 2, 128), (64, 1, 16, 2, 128), (17, 1, 16, 2, 64), (1, 300, 16, 2, 128), (2, 45, 16, 2, 64),
 ]
+# keys that were there before, of one, five and 64 sequences of a decode step
+DECODE_CONTEXTS = [[0], [1], [300], [2000], [0, 1, 300, 2000, 128], [0, 1, 300, 2000] * 16]
+DECODE_PAGES, DECODE_REPEATS = 256, 100
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 
 # (name, value, limit)
@@ -36,6 +45,9 @@ def check_kernels(check: Check) -> None:
         for dtype, limit in LIMITS.items():
             name = f"paged attention {shape}, {str(dtype).removeprefix('torch.')}, largest error"
             check(name, _attention_error(*shape, dtype), limit)
+    for contexts in DECODE_CONTEXTS:
+        for norm_after in (False, True):
+            _check_decode(check, contexts, norm_after)
 
 
 def _check_noise(check: Check) -> None:
@@ -82,3 +94,38 @@ def _attention_error(
     context = PagedContext(table, positions, MAX_PAGES * PAGE_SIZE, PAGE_SIZE)
     expected = paged_attention(q.double(), pages[0].double(), pages[1].double(), context)
     return float((triton_paged_attention(q, pages[0], pages[1], context).double() - expected).abs().max())
+
+
+def _check_decode(check: Check, contexts: list[int], norm_after: bool) -> None:
+    """A decode step's attention in bfloat16 against float64, and again and again: parts come in another order."""
+    lm, batch, eps = ModelConfig.from_json(release_config("2")).base_lm, len(contexts), 1e-5
+    num_pages = batch * DECODE_PAGES
+    table = torch.randperm(num_pages, device=CUDA).view(batch, DECODE_PAGES)
+    positions = torch.tensor(contexts, device=CUDA)[:, None]
+    context = PagedContext(table, positions, max(contexts) + 1, PAGE_SIZE)
+    shapes = (
+        (2, num_pages, PAGE_SIZE, lm.num_kv_heads, lm.head_dim), (batch, 1, lm.q_size + 2 * lm.kv_size),
+        (batch, 1, lm.hidden_size),
+    )  # fmt: skip
+    pages, qkv, x = (torch.randn(*shape, device=CUDA, dtype=torch.bfloat16) for shape in shapes)
+    rotation = lm.rope and RopeTable(lm.rope, max(contexts) + 1, CUDA, torch.bfloat16).at(positions)
+    scale = torch.rsqrt(x.float().pow(2).mean(dim=-1, keepdim=True) + eps) if norm_after else 1.0
+    q, k, v = rotated_heads((qkv.float() * scale).to(qkv.dtype), lm, rotation)
+    expected_pages = pages.clone()
+    write_pages(expected_pages[0], k, context)
+    write_pages(expected_pages[1], v, context)
+    expected = paged_attention(q.double(), expected_pages[0].double(), expected_pages[1].double(), context).flatten(-2)
+    counters, num_processors = new_counters(CUDA), torch.cuda.get_device_properties(CUDA).multi_processor_count
+    results = [
+        decode_attention(
+            qkv, x if norm_after else None, eps, lm, rotation, pages, context, counters, num_processors
+        )
+        for _ in range(DECODE_REPEATS)
+    ]  # fmt: skip
+    name = f"decode attention after {contexts[:5]} keys, {batch} rows, norm {'after' if norm_after else 'before'}"
+    # Relative for large values: keys and values may round to a neighbour.
+    for what, found, right in (("", results[0], expected), (" of the pages", pages, expected_pages)):
+        error = float(((found.double() - right.double()).abs() / right.double().abs().clamp(min=1.0)).max())
+        check(f"{name}, largest error{what}", error, LIMITS[torch.bfloat16])
+    check(f"{name}, repeats that differ", sum(not torch.equal(results[0], other) for other in results), 0)
+    check(f"{name}, counters left over", int(counters.count_nonzero()), 0)

@@ -13,6 +13,9 @@ from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.kernel_set import TORCH_KERNELS, KernelSet, triton_kernels
 from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.kernels.triton_decode_attention import decode_attention
+from voxcpm_core.kernels.triton_layer_ops import gpu_of
+from voxcpm_core.kernels.triton_products import new_counters
 from voxcpm_core.model.rope import RopeTable
 
 BATCHES = (1, 16, 64)
@@ -56,6 +59,18 @@ def other_kernels(batch: int, device: torch.device) -> Iterator[OtherKernel]:
         "rope, store, paged attention",
         lambda kernels: kernels.layer_ops.paged_attention(merged, lm, rotation, pages, context),
         2 * batch * (2 * CONTEXT * lm.kv_size + 2 * lm.q_size + 2 * lm.kv_size),
+    )
+    counters = new_counters(device)
+
+    def in_one(kernels: KernelSet) -> Tensor:
+        if kernels is TORCH_KERNELS:
+            return kernels.layer_ops.paged_attention(merged, lm, rotation, pages, context)
+        return decode_attention(
+            merged, None, 0.0, lm, rotation, pages, context, counters, gpu_of(device).num_processors
+        )  # fmt: skip
+
+    yield OtherKernel(
+        "the same in one kernel", in_one, 2 * batch * (2 * CONTEXT * lm.kv_size + 2 * lm.q_size + 2 * lm.kv_size)
     )
     patch, velocity = (randn(rows, config.patch_size, config.feat_dim) for rows in (batch, 2 * batch))
     cfg_value, step = torch.full((batch,), 2.0, device=device), torch.tensor(0.1, device=device, dtype=DTYPE)

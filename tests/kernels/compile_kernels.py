@@ -14,8 +14,11 @@ import torch
 from demo_voice import snake_kernel
 from tests.kernels.vae_variants import vae_variants
 from tests.kernels.variant import Variant
+from voxcpm_core.checkpoint.releases import release_config
+from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels import (
     triton_attention,
+    triton_decode_attention,
     triton_fp8,
     triton_guidance,
     triton_layer_ops,
@@ -35,8 +38,8 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 def variants(name: str, capability: int, more: bool) -> list[Variant]:
     """One of each kernel with values of that type, as VoxCPM2 has them; `more`: also for other numbers of rows."""
     return [
-        *_attention_variants(name), *_product_variants(name, capability, more), *_fp8_variants(name, capability, more),
-        *_lora_variants(name, more), *_other_variants(name),
+        *_attention_variants(name), *_decode_variants(name), *_product_variants(name, capability, more),
+        *_fp8_variants(name, capability, more), *_lora_variants(name, more), *_other_variants(name),
     ]
 
 
@@ -132,6 +135,24 @@ def _attention_variants(name: str) -> list[Variant]:
             {"HEADS": 16, "KV_HEADS": 2, "HALF": 64, "PAGE_SIZE": 16, "NUM_ROTATED": 18},
         ),
     ]
+
+
+def _decode_variants(name: str) -> list[Variant]:
+    """With the norm before and after the product; of one part, and of several that are summed."""
+    values, config = f"*{name}", ModelConfig.from_json(release_config("2")).base_lm
+    types = {
+        **dict.fromkeys(("qkv_ptr", "x_ptr", "cos_ptr", "sin_ptr", "k_ptr", "v_ptr", "out_ptr"), values),
+        **dict.fromkeys(("parts_ptr", "sums_ptr"), "*fp32"), "counters_ptr": "*i32",
+        **dict.fromkeys(("table_ptr", "positions_ptr"), "*i64"), "table_stride": "i32", "scale": "fp32", "eps": "fp32",
+    }
+    return [
+        Variant(
+            triton_decode_attention._decode, types,
+            triton_decode_attention.constants(config, DTYPES[name], 16, splits, hidden, rope=True),
+            {"num_stages": triton_decode_attention.NUM_STAGES},
+        )
+        for splits, hidden in ((1, 0), (32, config.hidden_size))
+    ]  # fmt: skip
 
 
 def _lora_variants(name: str, more: bool) -> list[Variant]:
