@@ -17,7 +17,7 @@ NUM_WAVES_UNSPLIT = (0.3, 8.0)
 def candidates(shape: Shape, num_rows: int, num_processors: int) -> list[ProductConfig]:
     """Without dependent launch, which is tried on the best of them."""
     found = []
-    # A norm inside keeps x out of the tensor cores' direct path; it pays, if at all, where few rows leave them idle.
+    # Squares inside keep x out of the tensor cores' direct path; they pay, if at all, where few rows leave them idle.
     ways = (False,) if shape.op == "linear_add" else (True, False) if num_rows <= 16 else (True,)
     for block_m, norm_first in product(_blocks_of_rows(num_rows), ways):
         for block_n, splits in product((16, 32, 64, 128, 256), (1, 2, 4, 8)):

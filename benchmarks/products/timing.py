@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from voxcpm_core.kernels.fp8 import quantised
 from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.product_configs import ProductConfig, Shape
 from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
 
@@ -35,7 +36,7 @@ class Inputs:
         num_copies = max(MIN_COPIES, min(MAX_COPIES, -(-2 * cache_bytes // weight_bytes)))
         self.shape, self.device, self.dtype = shape, device, dtype
         self.linears = [self._linear() for _ in range(num_copies)]
-        self.norm_weight = torch.randn(shape.k, device=device, dtype=dtype)
+        self._norm = Norm(torch.ones(shape.k, device=device, dtype=dtype), EPS)  # its weight is part of the product's
 
     def _linear(self) -> Linear:
         n, k = self.shape.n, self.shape.k
@@ -58,21 +59,25 @@ class Inputs:
         weight, wide = self.linears[0].weight_in(torch.float64).double(), x.double()
         if self.shape.op == "linear_add":
             return residual.double() + F.linear(wide, weight)
-        wide = wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + EPS) * self.norm_weight.double()
-        product = F.linear(wide, weight)
+        product = F.linear(wide * inverse_rms(wide), weight)
         if self.shape.op == "norm_linear":
             return product
         gate, up = product.chunk(2, dim=-1)
         return F.silu(gate) * up
 
-    def run(self, ops: TritonLayerOps, x: Tensor, residual: Tensor, copy: int = 0) -> Tensor:
-        """The op of the shape; a sum is written over `residual`."""
+    def run(self, ops: TritonLayerOps, x: Tensor, residual: Tensor, copy: int = 0) -> tuple[Tensor, bool]:
+        """The op of the shape, and whether its rows have yet to be scaled; a sum is written over `residual`."""
         linear = self.linears[copy]
         if self.shape.op == "linear_add":
-            return ops.linear_add(x, linear, residual, 1.0, in_place=True)
+            return ops.linear_add(x, linear, residual, 1.0, in_place=True), False
         if self.shape.op == "norm_linear":
-            return ops.norm_linear(x, self.norm_weight, EPS, linear)
-        return ops.norm_swiglu(x, self.norm_weight, EPS, linear)
+            return ops.norm_linear(x, self._norm, linear, defers=True)
+        return ops.norm_swiglu(x, self._norm, linear), False
+
+
+def inverse_rms(x: Tensor) -> Tensor:
+    """[rows, k] -> float64 [rows, 1]."""
+    return torch.rsqrt(x.double().pow(2).mean(dim=-1, keepdim=True) + EPS)
 
 
 def make_ops(config: ProductConfig | None, device: torch.device) -> TritonLayerOps:
@@ -82,11 +87,12 @@ def make_ops(config: ProductConfig | None, device: torch.device) -> TritonLayerO
 
 def relative_error(inputs: Inputs, ops: TritonLayerOps, x: Tensor, residual: Tensor, expected: Tensor) -> float:
     """Of a result; infinite where it does not repeat. `residual` stays as it is."""
-    first = inputs.run(ops, x, residual.clone())
+    first, is_unscaled = inputs.run(ops, x, residual.clone())
     for _ in range(NUM_REPEATS):
-        if not torch.equal(inputs.run(ops, x, residual.clone()), first):
+        if not torch.equal(inputs.run(ops, x, residual.clone())[0], first):
             return float("inf")
-    return float((first.double() - expected).norm() / expected.norm())
+    found = first.double() * inverse_rms(x) if is_unscaled else first.double()
+    return float((found - expected).norm() / expected.norm())
 
 
 class GraphTimer:

@@ -20,11 +20,12 @@ from voxcpm_core.kernels import (
     triton_attention,
     triton_decode_attention,
     triton_fp8,
+    triton_gating,
     triton_guidance,
-    triton_layer_ops,
     triton_local_attention,
     triton_lora,
     triton_noise,
+    triton_norm,
     triton_products,
     triton_rope,
 )
@@ -54,19 +55,21 @@ def _product_variants(name: str, capability: int, more: bool) -> list[Variant]:
     found = [(shape, rule(shape, num_rows, NUM_PROCESSORS)) for shape in shapes for num_rows in rows]
     if capability >= 90 and name == "bf16":
         found += [(shape, ProductConfig(128, 64, 64, 2, 8, 4, pdl=True)) for shape in (shapes if more else shapes[:1])]
-        found += [(shapes[1], ProductConfig(128, 128, 64, 1, 8, 4, norm_first=True))]
+        sizes = (128, 128, 64, 1, 8, 4), (16, 64, 256, 1, 4, 3)
+        found += [(shapes[1], ProductConfig(*each, norm_first=True)) for each in sizes]
     return [_product_variant(name, shape, config, capability) for shape, config in found]
 
 
 def _product_variant(name: str, shape: Shape, config: ProductConfig, capability: int) -> Variant:
-    values, knows_fp8 = ("x_ptr", "norm_ptr", "residual_ptr", "out_ptr"), capability >= 89
+    values, knows_fp8 = ("x_ptr", "residual_ptr", "out_ptr"), capability >= 89
     types = {
         **dict.fromkeys(values, f"*{name}"), "weight_ptr": "*u8" if shape.fp8 else f"*{name}",
         "scales_ptr": "*fp32" if shape.fp8 else f"*{name}", "parts_ptr": "*fp32", "counters_ptr": "*i32",
         "num_rows": "i32", "scale": "fp32", "eps": "fp32",
     }
+    has_norm = shape.op != "linear_add" and not triton_products.norms_apart(config)
     return Variant(
-        triton_products._product, types, triton_products.constants(shape, config, knows_fp8),
+        triton_products._product, types, triton_products.constants(shape, config, has_norm, knows_fp8),
         triton_products.options(config),
     )
 
@@ -83,10 +86,7 @@ def _fp8_variants(name: str, capability: int, more: bool) -> list[Variant]:
         for shape in shapes for num_rows in rows
     ]
     if capability >= 89:
-        types = {
-            **dict.fromkeys(("x_ptr", "norm_ptr"), f"*{name}"), "out_ptr": "*u8", "scales_ptr": "*fp32", "k": "i32",
-            "eps": "fp32",
-        }
+        types = {"x_ptr": f"*{name}", "out_ptr": "*u8", "scales_ptr": "*fp32", "k": "i32", "eps": "fp32"}
         for k, norm in ((2048, True), (6144, False)) if more else ((2048, True),):
             variants.append(Variant(triton_fp8._quantise, types, {"NORM": norm, **triton_fp8.constants(k)}))
     return variants
@@ -102,6 +102,10 @@ def _attention_variants(name: str) -> list[Variant]:
     heads = {"KV_HEADS": 2, "GROUP": 8, "GROUP_POW2": 8, "DIM": 128, "PAGE_SIZE": 16}
     heads["BLOCK_KEYS"] = triton_attention.block_keys(dtype)
     turned = dict.fromkeys(("qkv_ptr", "cos_ptr", "sin_ptr"), values)
+    local = {
+        **turned, **dict.fromkeys(("x_ptr", "out_ptr"), values), "num_tokens": "i32", "scale": "fp32", "eps": "fp32",
+    }
+    unscaled = {"SCALED": False, "HIDDEN": 1024}
     return [
         Variant(triton_attention._attend, attention, {**heads, "BLOCK_TOKENS": 2, "SPLITS": 32}),
         Variant(triton_attention._attend, {**attention, "out_ptr": values}, {**heads, "BLOCK_TOKENS": 8, "SPLITS": 1}),
@@ -112,17 +116,17 @@ def _attention_variants(name: str) -> list[Variant]:
         ),
         Variant(
             triton_local_attention._local,
-            {**turned, "out_ptr": values, "num_tokens": "i32", "scale": "fp32"},
+            local,
             {
-                "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 4, "HALF": 64, "SIDE": 64, "TOKENS": 16,
+                **unscaled, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 4, "HALF": 64, "SIDE": 64, "TOKENS": 16,
                 "KEYS": 16, "ROPE": True,
             },
         ),
         Variant(  # heads smaller than a matrix product's side, as tiny checkpoints have
             triton_local_attention._local,
-            {**turned, "out_ptr": values, "num_tokens": "i32", "scale": "fp32"},
+            local,
             {
-                "HEADS": 4, "KV_HEADS": 2, "GROUP": 2, "MEMBERS": 2, "HALF": 8, "SIDE": 16, "TOKENS": 8,
+                **unscaled, "HEADS": 4, "KV_HEADS": 2, "GROUP": 2, "MEMBERS": 2, "HALF": 8, "SIDE": 16, "TOKENS": 8,
                 "KEYS": 16, "ROPE": True,
             },
         ),
@@ -176,13 +180,17 @@ def _lora_variants(name: str, more: bool) -> list[Variant]:
 
 
 def _other_variants(name: str) -> list[Variant]:
-    values, floats, ops = f"*{name}", "*fp32", triton_layer_ops
+    values, floats = f"*{name}", "*fp32"
     rows = {"x_ptr": values, "weight_ptr": values, "out_ptr": values, "hidden": "i32", "eps": "fp32"}
+    gating = {**dict.fromkeys(("gate_up_ptr", "x_ptr", "out_ptr"), values), "ffn": "i32", "eps": "fp32"}
     snake = {"x_ptr": floats, "alpha_ptr": floats, "num_channels": "i32", "num_frames": "i32"}
     snakes = {"EPS": 1e-9, "BLOCK": 1024}
     return [
-        Variant(ops._norm, rows, {"WIDTH": 2048}),
-        Variant(ops._swiglu, {"gate_up_ptr": values, "out_ptr": values, "ffn": "i32"}, {"BLOCK": ops.BLOCK}),
+        Variant(triton_norm._norm, rows, {"WEIGHTED": True, "WIDTH": 2048}),
+        Variant(
+            triton_gating._swiglu, gating,
+            {"SCALED": False, "HIDDEN": 1024, "WIDTH": 1024, "BLOCK": triton_gating.BLOCK},
+        ),
         Variant(
             triton_guidance._guided_step,
             {

@@ -64,9 +64,9 @@ def test_rows_that_float8_holds_are_kept_exactly():
 
 
 def test_rows_are_scaled_behind_their_norm():
-    x, weight = 100 * randn(5, 48, seed=4), randn(48, seed=5)
-    found, scales = triton_fp8.quantised_rows(x, Norm(weight, EPS))
-    normed = TorchLayerOps().norm(x, weight, EPS)
+    x = 100 * randn(5, 48, seed=4)
+    found, scales = triton_fp8.quantised_rows(x, EPS)
+    normed = TorchLayerOps().norm(x, torch.ones(48, device=DEVICE), EPS)
     torch.testing.assert_close(scales.flatten(), normed.abs().amax(dim=1) / LARGEST)
     expected = (normed / scales).to(FP8).float()
     # Triton's interpreter loses the carry where rounding reaches the next power of two.
@@ -92,19 +92,19 @@ def test_products_of_many_rows(quantises_rows, many_rows, monkeypatch):
         monkeypatch.setattr(triton_layer_ops, "has_quantised_product", lambda x, linear: False)
     selection = Selection(torch.tensor([-1, 0, -1], device=DEVICE))
     dtype = torch.bfloat16 if quantises_rows and DEVICE.type == "cuda" else torch.float32  # CUDA's take no other
-    x, residual, norm_weight, weight, a, b = (
+    x, residual, weight, a, b = (
         randn(*shape, seed=6 + i, dtype=dtype)
-        for i, shape in enumerate([(3, 6, 64), (3, 6, 48), (64,), (48, 64), (1, 16, 64), (1, 48, 16)])
+        for i, shape in enumerate([(3, 6, 64), (3, 6, 48), (48, 64), (1, 16, 64), (1, 48, 16)])
     )
+    norm = Norm(torch.ones(64, device=DEVICE, dtype=dtype), EPS)  # its weight is part of the product's
     (codes, scales), a, b = quantised(weight / 8), a / 8, b / 8
     limit = 0.06 if quantises_rows else 1e-5
     for lora in (None, LoraStack(a, b, (48,), selection, torch_lora)):
         linear = Linear(codes, scales=scales, lora=lora)
-        for name in ("norm_linear", "norm_swiglu"):
-            found, expected = (
-                getattr(ops, name)(x, norm_weight, EPS, linear) for ops in (many_rows, TorchLayerOps())
-            )
-            assert_near(found, expected, limit * 2 if name == "norm_swiglu" else limit)
+        expected = linear(TorchLayerOps().norm(x, *norm))
+        assert_near(many_rows.norm_linear(x, norm, linear, defers=False)[0], expected, limit)
+        found, expected = (ops.norm_swiglu(x, norm, linear) for ops in (many_rows, TorchLayerOps()))
+        assert_near(found, expected, limit * 2)
         expected = TorchLayerOps().linear_add(x, linear, residual, 0.25, in_place=False)
         for in_place in (False, True):
             kept = residual.clone()

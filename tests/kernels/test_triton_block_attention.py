@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import product
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -11,6 +12,8 @@ import torch
 from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.layer_ops import TorchLayerOps
+from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.model.rope import RopeTable
 
@@ -32,9 +35,26 @@ def stack(num_heads: int, num_kv_heads: int, head_dim: int = 32):
     return dataclasses.replace(base, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim, rope=rope)
 
 
-def rows(config, *shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, config.q_size + 2 * config.kv_size, generator=generator).to(DEVICE, dtype)
+class Given(NamedTuple):
+    """What attention begins with."""
+
+    x: torch.Tensor  # [..., hidden]
+    norm: Norm
+    weight: torch.Tensor  # [q + 2 kv, hidden]
+
+    @classmethod
+    def random(cls, config, *shape: int, dtype: torch.dtype, hidden: int = 24) -> Given:
+        generator = torch.Generator().manual_seed(0)
+
+        def randn(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=generator).to(DEVICE, dtype)
+
+        sizes = torch.logspace(-1, 1, shape[-1]).to(DEVICE, dtype).unsqueeze(-1)  # that the norm makes equal
+        width = config.q_size + 2 * config.kv_size
+        return cls(randn(*shape, hidden) * sizes, Norm(randn(hidden), 1e-5), randn(width, hidden) * hidden**-0.5)
+
+    def of(self, ops) -> tuple[torch.Tensor, Norm, Linear]:
+        return self.x, self.norm, Linear(ops.folded(self.weight, self.norm.weight))
 
 
 @pytest.mark.parametrize(
@@ -48,10 +68,10 @@ def test_local_attention(num_heads, num_kv_heads, head_dim, num_tokens, dtype, m
     """Also with all heads of a group in one program, as for many sequences."""
     config = stack(num_heads, num_kv_heads, head_dim)
     table = RopeTable(config.rope, num_tokens, DEVICE, dtype)
-    qkv = rows(config, 3, num_tokens, dtype=dtype)
+    given = Given.random(config, 3, num_tokens, dtype=dtype)
     for rotation, enough in product((None, table.at(torch.arange(num_tokens, device=DEVICE))), (1, 256)):
         monkeypatch.setattr(triton_local_attention, "ENOUGH_PROGRAMS", enough)
-        expected, found = (ops.local_attention(qkv, config, rotation) for ops in OPS)
+        expected, found = (ops.local_attention(*given.of(ops), config, rotation) for ops in OPS)
         assert found.shape == (3, num_tokens, config.q_size)
         torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)
 
@@ -69,11 +89,12 @@ def test_paged_attention_stores_and_attends(num_heads, num_kv_heads, batch, num_
     positions = torch.tensor([[30], [0], [17]], device=DEVICE)[:batch] + torch.arange(num_tokens, device=DEVICE)
     context = PagedContext(page_table, positions, int(positions.max()) + 1, PAGE_SIZE)
     rotation = table.at(positions) if with_rope else None
-    qkv = rows(config, batch, num_tokens, dtype=dtype)
+    given = Given.random(config, batch, num_tokens, dtype=dtype)
     before = torch.randn(2, 4 * batch + 1, PAGE_SIZE, num_kv_heads, 32, generator=torch.Generator().manual_seed(2))
     pages = [before.to(DEVICE, dtype) for _ in OPS]
     expected, found = (
-        ops.paged_attention(qkv, config, rotation, own, context) for ops, own in zip(OPS, pages, strict=True)
+        ops.paged_attention(*given.of(ops), config, rotation, own, context)
+        for ops, own in zip(OPS, pages, strict=True)
     )
     torch.testing.assert_close(pages[1], pages[0], atol=TOLERANCE[dtype], rtol=0)
     torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)

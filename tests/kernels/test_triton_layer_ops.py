@@ -11,7 +11,7 @@ from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.layer_ops import TorchLayerOps
 from voxcpm_core.kernels.linear import Linear
-from voxcpm_core.kernels.lora import LoraStack, Selection, torch_lora
+from voxcpm_core.kernels.lora import LoraStack, Norm, Selection, torch_lora
 from voxcpm_core.kernels.product_configs import ProductConfig
 from voxcpm_core.model.transformer import LocalAttention, Transformer
 from voxcpm_core.model.weights import LayerWeights
@@ -44,6 +44,10 @@ def assert_near(found: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5 if expected.dtype == torch.float32 else 1e-2, rtol=0)
 
 
+def folded(weight: torch.Tensor, norm_weight: torch.Tensor, **lora: LoraStack) -> Linear:
+    return Linear(ops().folded(weight, norm_weight), **lora)
+
+
 def ops(choice: ProductConfig | None = None):
     """With all products run with that config; None: as cuBLAS does them."""
     return triton_layer_ops.TritonLayerOps(DEVICE, lambda shape, num_rows: choice)
@@ -59,10 +63,18 @@ def test_norm(shape, dtype):
 @by_dtype
 def test_products_of_cublas(dtype):
     x, residual = randn(2, 3, 64, dtype=dtype, seed=0), randn(2, 3, 48, dtype=dtype, seed=1)
-    norm_weight, linear = randn(64, dtype=dtype, seed=2), Linear(randn(48, 64, dtype=dtype, seed=3) / 8)
-    for name in ("norm_linear", "norm_swiglu"):
-        found, expected = (getattr(each, name)(x, norm_weight, EPS, linear) for each in (ops(), TorchLayerOps()))
-        assert_near(found, expected)
+    norm, weight = Norm(randn(64, dtype=dtype, seed=2), EPS), randn(48, 64, dtype=dtype, seed=3) / 8
+    linear = Linear(weight)
+    expected = TorchLayerOps().norm_swiglu(x, norm, linear)
+    assert_near(ops().norm_swiglu(x, norm, folded(weight, norm.weight)), expected)
+    expected = linear(TorchLayerOps().norm(x, *norm))
+    found, is_unscaled = ops().norm_linear(x, norm, folded(weight, norm.weight), defers=False)
+    assert not is_unscaled
+    assert_near(found, expected)
+    unscaled, is_unscaled = ops().norm_linear(x, norm, folded(weight, norm.weight), defers=True)
+    assert is_unscaled
+    inverse = torch.rsqrt(x.float().pow(2).mean(dim=-1, keepdim=True) + EPS)
+    assert_near((unscaled.float() * inverse).to(dtype), expected)
     for scale in (1.0, 0.25):
         expected = TorchLayerOps().linear_add(x, linear, residual, scale, in_place=False)
         kept = residual.clone()
@@ -77,16 +89,25 @@ def test_products_with_adapters(choice):
     """Of the second of three sequences, beside products that read weights in either way."""
     selection = Selection(torch.tensor([-1, 0, -1], device=DEVICE))
     x, residual = randn(3, 2, 64, dtype=torch.float32, seed=0), randn(3, 2, 48, dtype=torch.float32, seed=1)
-    norm_weight, weight = randn(64, dtype=torch.float32, seed=2), randn(48, 64, dtype=torch.float32, seed=3) / 8
+    norm, weight = Norm(randn(64, dtype=torch.float32, seed=2), EPS), randn(48, 64, dtype=torch.float32, seed=3) / 8
     a, b = randn(1, 16, 64, dtype=torch.float32, seed=4) / 8, randn(1, 48, 16, dtype=torch.float32, seed=5) / 8
     kernels = torch_lora, triton_lora.triton_lora
-    reference, ours = (Linear(weight, lora=LoraStack(a, b, (48,), selection, kernel)) for kernel in kernels)
-    for name in ("norm_linear", "norm_swiglu"):
-        expected = getattr(TorchLayerOps(), name)(x, norm_weight, EPS, reference)
-        assert_near(getattr(ops(choice), name)(x, norm_weight, EPS, ours), expected)
-        without = getattr(TorchLayerOps(), name)(x, norm_weight, EPS, Linear(weight))
+    stacks = [LoraStack(a, b, (48,), selection, kernel) for kernel in kernels]
+    reference, ours = Linear(weight, lora=stacks[0]), folded(weight, norm.weight, lora=stacks[1])
+    normed = TorchLayerOps().norm(x, *norm)
+    found, is_unscaled = ops(choice).norm_linear(x, norm, ours, defers=True)
+    assert not is_unscaled, "what adapters add is not to be scaled"
+    results = [
+        (found, reference(normed), Linear(weight)(normed)),
+        (ops(choice).norm_swiglu(x, norm, ours), *(
+            TorchLayerOps().norm_swiglu(x, norm, each) for each in (reference, Linear(weight))
+        )),
+    ]
+    for found, expected, without in results:
+        assert_near(found, expected)
         assert [torch.equal(row, other) for row, other in zip(expected, without, strict=True)] == [True, False, True]
     expected = TorchLayerOps().linear_add(x, reference, residual, 0.25, in_place=False)
+    ours = Linear(weight, lora=stacks[1])
     for in_place in (False, True):
         kept = residual.clone()
         assert_near(ops(choice).linear_add(x, ours, kept, 0.25, in_place), expected)
@@ -108,6 +129,8 @@ def stack(layer_ops) -> Transformer:
             for name, shape in shapes.items()
         }
         norms = randn(2, 32, dtype=torch.float32, seed=9)
+        for name, norm in zip(("qkv", "gate_up"), norms, strict=True):
+            products[name] = Linear(layer_ops.folded(products[name].weight, norm))
         layers.append(LayerWeights(input_norm=norms[0], post_norm=norms[1], **products))
     return Transformer(config, layers, torch.ones(32, device=DEVICE), None, layer_ops)
 

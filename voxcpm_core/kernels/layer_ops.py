@@ -1,4 +1,4 @@
-"""What a stack's blocks are made of: three matrix products with all that goes with them, and attention. In torch."""
+"""What a stack's blocks are made of: attention and three matrix products, with all that goes with them. In torch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.paged_attention import PagedAttention, PagedContext, paged_attention, write_pages
 from voxcpm_core.kernels.rope import Rotation, rotated_heads
 
@@ -21,11 +22,14 @@ class LayerOps(Protocol):
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """RMS norm. x: [..., hidden]; weight: [hidden]."""
 
-    def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:
-        """The product with the RMS norm of x: [..., hidden] -> [..., out]."""
+    def folded(self, weight: Tensor, norm_weight: Tensor) -> Tensor:
+        """As what a product behind a norm of that weight [in] must be given its own weight [out, in]."""
 
-    def norm_swiglu(self, x: Tensor, norm_weight: Tensor, eps: float, gate_up: Linear) -> Tensor:
-        """silu of the first half of that product times the second: [..., hidden] -> [..., ffn]."""
+    def norm_swiglu(self, x: Tensor, norm: Norm, gate_up: Linear) -> Tensor:
+        """Of the product with the RMS norm of x, silu of the first half times the second: [..., hidden] -> [..., ffn].
+
+        gate_up: its weight is `folded`.
+        """
 
     def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
         """The residual sum x + linear(branch) * scale: [..., in], [..., hidden] -> [..., hidden].
@@ -33,13 +37,19 @@ class LayerOps(Protocol):
         `in_place`: nobody else needs x any more, and the sum may be written over it.
         """
 
-    def local_attention(self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
-        """Each token attends to all of its sequence: [N, T, q + 2 kv] -> [N, T, q]."""
+    def local_attention(
+        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None
+    ) -> Tensor:
+        """Each token attends to all of its sequence, by the product with its RMS norm: [N, T, hidden] -> [N, T, q].
+
+        qkv: its weight [q + 2 kv, hidden] is `folded`.
+        """
 
     def paged_attention(
-        self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None, pages: Tensor, context: PagedContext
+        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, pages: Tensor,
+        context: PagedContext,
     ) -> Tensor:
-        """Store new keys and values, and attend to all up to each row's own: [B, T, q + 2 kv] -> [B, T, q].
+        """Likewise to all of the cache up to each row's own position, once its key and value are there.
 
         pages: [2, num_pages, page_size, kv_heads, head_dim], keys and values of one layer.
         """
@@ -66,25 +76,29 @@ class TorchLayerOps:
         variance = x.float().pow(2).mean(dim=-1, keepdim=True)
         return (x * torch.rsqrt(variance + eps)).to(x.dtype) * weight
 
-    def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:
-        return linear(self.norm(x, norm_weight, eps))
+    def folded(self, weight: Tensor, norm_weight: Tensor) -> Tensor:
+        return weight
 
-    def norm_swiglu(self, x: Tensor, norm_weight: Tensor, eps: float, gate_up: Linear) -> Tensor:
-        gate, up = self.norm_linear(x, norm_weight, eps, gate_up).chunk(2, dim=-1)
+    def norm_swiglu(self, x: Tensor, norm: Norm, gate_up: Linear) -> Tensor:
+        gate, up = gate_up(self.norm(x, *norm)).chunk(2, dim=-1)
         return F.silu(gate) * up
 
     def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
         """Never in place: training needs x for its gradients."""
         return x + linear(branch) if scale == 1.0 else x + linear(branch) * scale
 
-    def local_attention(self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
-        q, k, v = (part.transpose(1, 2) for part in rotated_heads(qkv, config, rotation))
+    def local_attention(
+        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None
+    ) -> Tensor:
+        heads = rotated_heads(qkv(self.norm(x, *norm)), config, rotation)
+        q, k, v = (part.transpose(1, 2) for part in heads)
         return F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2).flatten(-2)
 
     def paged_attention(
-        self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None, pages: Tensor, context: PagedContext
+        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, pages: Tensor,
+        context: PagedContext,
     ) -> Tensor:
-        q, k, v = rotated_heads(qkv, config, rotation)
+        q, k, v = rotated_heads(qkv(self.norm(x, *norm)), config, rotation)
         write_pages(pages[0], k, context)
         write_pages(pages[1], v, context)
         return self._attention(q, pages[0], pages[1], context).flatten(-2)

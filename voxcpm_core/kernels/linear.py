@@ -30,6 +30,11 @@ class Linear:
         y = self._product(x)
         return y if self.lora is None else self.lora.add(y, x)
 
+    @property
+    def adapters(self) -> LoraStack | None:
+        """None where nobody in the batch at hand has any."""
+        return None if self.lora is None or self.lora.selection.rows is None else self.lora
+
     def weight_in(self, dtype: torch.dtype) -> Tensor:
         """W [out, in] for a product of values of `dtype`; made for the occasion where it is kept in float8."""
         return self.weight if self.scales is None else dequantised(self.weight, self.scales, dtype)

@@ -39,7 +39,7 @@ class ProductConfig:
     num_warps: int
     num_stages: int
     pdl: bool = False  # programmatic dependent launch; Hopper and later
-    norm_first: bool = False  # the ops with a norm: by a kernel before, so that x goes into the product as it is
+    norm_first: bool = False  # squares of the ops with a norm: before the passes, not in them
 
     def fuses_norm(self, op: Op) -> bool:
         return op != "linear_add" and not self.norm_first

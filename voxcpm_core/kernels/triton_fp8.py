@@ -15,7 +15,6 @@ from torch import Tensor
 
 from voxcpm_core.kernels.fp8 import FP8, LARGEST, SMALLEST_SCALE
 from voxcpm_core.kernels.linear import Linear
-from voxcpm_core.kernels.lora import Norm
 
 MIN_CAPABILITY = (8, 9)  # that knows float8
 ALIGNMENT = 16  # values, of both sides of a weight in `torch._scaled_mm`
@@ -35,10 +34,10 @@ def widened(codes, dtype: tl.constexpr, KNOWN: tl.constexpr):
 
 @triton.jit
 def _quantise(
-    x_ptr, norm_ptr, out_ptr, scales_ptr, k, eps,
+    x_ptr, out_ptr, scales_ptr, k, eps,
     NORM: tl.constexpr, WIDTH: tl.constexpr, LARGEST: tl.constexpr, SMALLEST_SCALE: tl.constexpr,
 ):  # fmt: skip
-    """One row, after the norm where there is one."""
+    """One row, after the norm where there is one, whose weight is another's."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, WIDTH)
     mask = at < k
@@ -46,23 +45,24 @@ def _quantise(
     values = x.to(tl.float32)
     if NORM:
         inverse = tl.rsqrt(tl.sum(values * values, axis=0) / k + eps)
-        weight = tl.load(norm_ptr + at, mask=mask, other=0.0)
-        values = ((values * inverse).to(x.dtype) * weight).to(tl.float32)  # rounded as by a norm of its own
+        values = (values * inverse).to(x.dtype).to(tl.float32)  # rounded as by a norm of its own
     scale = tl.maximum(tl.max(tl.abs(values), axis=0) / LARGEST, SMALLEST_SCALE)
     codes = (values / scale).to(tl.float8e4nv).to(tl.uint8, bitcast=True)
     tl.store(out_ptr + row * k + at, codes, mask=mask)
     tl.store(scales_ptr + row, scale)
 
 
-def quantised_rows(x: Tensor, norm: Norm | None) -> tuple[Tensor, Tensor]:
-    """x: [rows, k] -> float8 [rows, k] of x or of its RMS norm, and float32 [rows, 1], by which rows are multiplied."""
+def quantised_rows(x: Tensor, eps: float | None) -> tuple[Tensor, Tensor]:
+    """x: [rows, k] -> float8 [rows, k] of x, or of its RMS norm, and float32 [rows, 1], by which rows are multiplied.
+
+    eps: of the norm; None: there is none.
+    """
     x = x.contiguous()
     num_rows, k = x.shape
     codes = torch.empty(num_rows, k, dtype=torch.uint8, device=x.device)
     scales = torch.empty(num_rows, 1, dtype=torch.float32, device=x.device)
     _quantise[(num_rows,)](
-        x, x if norm is None else norm.weight, codes, scales, k, 0.0 if norm is None else norm.eps,
-        NORM=norm is not None, **constants(k), num_warps=8 if k > WIDE else 4,
+        x, codes, scales, k, eps or 0.0, NORM=eps is not None, **constants(k), num_warps=8 if k > WIDE else 4,
     )  # fmt: skip
     return codes.view(FP8), scales
 
@@ -72,10 +72,11 @@ def constants(k: int) -> dict[str, int | float]:
     return {"WIDTH": triton.next_power_of_2(k), "LARGEST": LARGEST, "SMALLEST_SCALE": SMALLEST_SCALE}
 
 
-def product_of_quantised(x: Tensor, linear: Linear, norm: Norm | None = None) -> Tensor:
-    """norm(x) W^T without adapters: [..., k] -> [..., n], where `has_quantised_product`. Safe in a CUDA graph."""
+def product_of_quantised(x: Tensor, linear: Linear, eps: float | None = None) -> Tensor:
+    """x W^T without adapters, or norm(x) W^T with the eps of a norm: [..., k] -> [..., n], where
+    `has_quantised_product`. Safe in a CUDA graph."""
     assert linear.scales is not None
-    rows, row_scales = quantised_rows(x.flatten(0, -2), norm)
+    rows, row_scales = quantised_rows(x.flatten(0, -2), eps)
     y = torch._scaled_mm(
         rows, linear.weight.t(), scale_a=row_scales, scale_b=linear.scales.unsqueeze(0), out_dtype=x.dtype
     )

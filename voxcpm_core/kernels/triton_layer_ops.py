@@ -1,4 +1,4 @@
-"""LayerOps on a CUDA device. What stands beside cuBLAS's products is here, one kernel each; the rest in its modules."""
+"""LayerOps on a CUDA device: which kernels compute each of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from functools import cache
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -20,53 +18,14 @@ from voxcpm_core.kernels.product_configs import Gpu, Op, ProductConfig, Shape, c
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
 from voxcpm_core.kernels.triton_fp8 import has_quantised_product, product_of_quantised
+from voxcpm_core.kernels.triton_gating import swiglu
 from voxcpm_core.kernels.triton_guidance import guided_step
 from voxcpm_core.kernels.triton_local_attention import local_attention
-from voxcpm_core.kernels.triton_pdl import begin, dependent
+from voxcpm_core.kernels.triton_norm import rms_norm
 from voxcpm_core.kernels.triton_products import new_counters, product
 from voxcpm_core.kernels.triton_rope import rotate_and_store
 
 Choice = Callable[[Shape, int], ProductConfig | None]
-
-BLOCK = 1024  # values of a gating program
-
-
-@triton.jit
-def _norm(x_ptr, weight_ptr, out_ptr, hidden, eps, WIDTH: tl.constexpr, PDL: tl.constexpr):
-    begin(PDL)
-    at = tl.arange(0, WIDTH)
-    mask = at < hidden
-    row = tl.program_id(0).to(tl.int64) * hidden + at
-    x = tl.load(x_ptr + row, mask=mask, other=0.0)
-    weight = tl.load(weight_ptr + at, mask=mask, other=0.0)
-    wide = x.to(tl.float32)
-    variance = tl.sum(wide * wide, axis=0) / hidden
-    normed = (wide * tl.rsqrt(variance + eps)).to(x.dtype)  # rounded before the weight, as the reference does
-    tl.store(out_ptr + row, normed * weight, mask=mask)
-
-
-@triton.jit
-def _swiglu(gate_up_ptr, out_ptr, ffn, BLOCK: tl.constexpr, PDL: tl.constexpr):
-    begin(PDL)
-    row = tl.program_id(0).to(tl.int64)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    mask = at < ffn
-    gate = tl.load(gate_up_ptr + row * 2 * ffn + at, mask=mask, other=0.0)
-    up = tl.load(gate_up_ptr + row * 2 * ffn + ffn + at, mask=mask, other=0.0)
-    wide = gate.to(tl.float32)
-    silu = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype)
-    tl.store(out_ptr + row * ffn + at, silu * up, mask=mask)
-
-
-def _gated(gate_up: Tensor) -> Tensor:
-    """silu of the first half times the second: [..., 2 * ffn] -> [..., ffn]."""
-    ffn = gate_up.shape[-1] // 2
-    out = gate_up.new_empty(*gate_up.shape[:-1], ffn)
-    num_rows = out.numel() // ffn
-    _swiglu[(num_rows, triton.cdiv(ffn, BLOCK))](
-        gate_up, out, ffn, BLOCK=BLOCK, **dependent(out.device, num_rows)
-    )  # fmt: skip
-    return out
 
 
 def gpu_of(device: torch.device) -> Gpu:
@@ -101,39 +60,37 @@ class TritonLayerOps:
         return shape, self._choice(shape, x.shape[:-1].numel())
 
     def norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        x = x.contiguous()
-        hidden, out = x.shape[-1], x.new_empty(x.shape)
-        num_rows, width = x.numel() // hidden, triton.next_power_of_2(hidden)
-        _norm[(num_rows,)](x, weight, out, hidden, eps, WIDTH=width, **dependent(x.device, num_rows))
-        return out
+        return rms_norm(x, weight, eps)
 
-    def norm_linear(self, x: Tensor, norm_weight: Tensor, eps: float, linear: Linear) -> Tensor:
+    def folded(self, weight: Tensor, norm_weight: Tensor) -> Tensor:
+        return (weight.float() * norm_weight.float()).to(weight.dtype)
+
+    def norm_linear(self, x: Tensor, norm: Norm, linear: Linear, defers: bool) -> tuple[Tensor, bool]:
+        """The product with the RMS norm of x: [..., hidden] -> [..., out]; linear: its weight is `folded`.
+
+        Also whether its rows have yet to be scaled by the inverse RMS of x, as may be if `defers`.
+        """
         shape, config = self._config("norm_linear", linear, x)
-        if config is not None and config.fuses_norm(shape.op):
-            y = product(shape, config, self._counters, x, linear, norm_weight, eps)
-            return y if linear.lora is None else linear.lora.add(y, x, norm=Norm(norm_weight, eps))
-        if config is None and has_quantised_product(x, linear):
-            y = product_of_quantised(x, linear, Norm(norm_weight, eps))
-            return y if linear.lora is None else linear.lora.add(y, x, norm=Norm(norm_weight, eps))
-        normed = self.norm(x, norm_weight, eps)
-        y = (
-            F.linear(normed, linear.weight_in(x.dtype)) if config is None
-            else product(shape, config, self._counters, normed, linear)
-        )  # fmt: skip
-        return y if linear.lora is None else linear.lora.add(y, normed)
+        adapters = linear.adapters
+        defers = defers and adapters is None
+        if config is not None:
+            defers = defers and config.norm_first
+            y = product(shape, config, self._counters, x, linear, None if defers else norm.eps)
+        elif has_quantised_product(x, linear):
+            y, defers = product_of_quantised(x, linear, norm.eps), False
+        else:
+            y = F.linear(x if defers else rms_norm(x, None, norm.eps), linear.weight_in(x.dtype))
+        return (y if adapters is None else adapters.add(y, x, norm=norm)), defers
 
-    def norm_swiglu(self, x: Tensor, norm_weight: Tensor, eps: float, gate_up: Linear) -> Tensor:
-        if gate_up.lora is not None:  # what an adapter adds comes before the gating
-            return _gated(self.norm_linear(x, norm_weight, eps, gate_up))
+    def norm_swiglu(self, x: Tensor, norm: Norm, gate_up: Linear) -> Tensor:
+        if gate_up.adapters is not None:  # what an adapter adds comes before the gating
+            return swiglu(self.norm_linear(x, norm, gate_up, defers=False)[0])
         shape, config = self._config("norm_swiglu", gate_up, x)
-        if config is not None and config.fuses_norm(shape.op):
-            return product(shape, config, self._counters, x, gate_up, norm_weight, eps)
-        if config is None and has_quantised_product(x, gate_up):
-            return _gated(product_of_quantised(x, gate_up, Norm(norm_weight, eps)))
-        normed = self.norm(x, norm_weight, eps)
-        if config is None:
-            return _gated(F.linear(normed, gate_up.weight_in(x.dtype)))
-        return product(shape, config, self._counters, normed, gate_up)
+        if config is not None:
+            return product(shape, config, self._counters, x, gate_up, norm.eps)
+        if has_quantised_product(x, gate_up):
+            return swiglu(product_of_quantised(x, gate_up, norm.eps))
+        return swiglu(F.linear(x, gate_up.weight_in(x.dtype)), x, norm.eps)
 
     def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
         shape, config = self._config("linear_add", linear, branch)
@@ -148,15 +105,20 @@ class TritonLayerOps:
             else:
                 total = torch.addmm(total, rows, weight.t(), alpha=scale)
             y = total.view(x.shape)
-        return y if linear.lora is None else linear.lora.add(y, branch, scale)
+        return y if linear.adapters is None else linear.adapters.add(y, branch, scale)
 
-    def local_attention(self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
-        return local_attention(qkv, config, rotation)
+    def local_attention(
+        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None
+    ) -> Tensor:
+        y, is_unscaled = self.norm_linear(x, norm, qkv, defers=True)
+        return local_attention(y, config, rotation, x if is_unscaled else None, norm.eps)
 
     def paged_attention(
-        self, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None, pages: Tensor, context: PagedContext
+        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, pages: Tensor,
+        context: PagedContext,
     ) -> Tensor:
-        q = rotate_and_store(qkv, config, rotation, pages[0], pages[1], context)
+        y, _ = self.norm_linear(x, norm, qkv, defers=False)
+        q = rotate_and_store(y, config, rotation, pages[0], pages[1], context)
         return self._attention(q, pages[0], pages[1], context).flatten(-2)
 
     def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:

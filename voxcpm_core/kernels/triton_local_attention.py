@@ -1,5 +1,7 @@
 """Bidirectional attention inside short sequences (the DiT's tokens, a patch) with its rope, as one Triton kernel.
 
+Rows of q, k and v that are yet to be scaled by a factor each are turned as they are; their scores are scaled, and v.
+
 A program holds queries of one sequence that share a key-value head, and all of its keys: all of these queries where
 there are many sequences, else those of a few heads.
 """
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.rope import Rotation
+from voxcpm_core.kernels.triton_norm import inverse_rms
 from voxcpm_core.kernels.triton_pdl import begin, dependent
 from voxcpm_core.kernels.triton_rope import turned
 
@@ -37,11 +40,11 @@ def _rotated(x_ptr, cos_ptr, sin_ptr, at, token, is_row, HALF: tl.constexpr, SID
 
 @triton.jit
 def _local(
-    qkv_ptr, cos_ptr, sin_ptr, out_ptr, num_tokens, scale,
+    qkv_ptr, x_ptr, cos_ptr, sin_ptr, out_ptr, num_tokens, scale, eps, SCALED: tl.constexpr, HIDDEN: tl.constexpr,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr, HALF: tl.constexpr,
     SIDE: tl.constexpr, TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """MEMBERS: heads of a program, of the GROUP that share a key-value head."""
+    """MEMBERS: heads of a program, of the GROUP that share a key-value head; x is read where not SCALED."""
     begin(PDL)
     sequence, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     width: tl.constexpr = (HEADS + 2 * KV_HEADS) * 2 * HALF
@@ -57,19 +60,34 @@ def _local(
     k1, k2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, key_at, key, is_key, HALF, SIDE, ROPE)
     scores = tl.dot(q1, tl.trans(k1), input_precision="ieee")
     scores = tl.dot(q2, tl.trans(k2), scores, input_precision="ieee") * scale
+    inverse = tl.full((KEYS,), 1.0, tl.float32)
+    if not SCALED:
+        x_ptr += sequence * num_tokens * HIDDEN
+        inverse = inverse_rms(x_ptr, is_key, eps, HIDDEN, KEYS)
+        of_queries = inverse
+        if TOKENS != KEYS:
+            of_queries = inverse_rms(x_ptr, tl.arange(0, TOKENS) < num_tokens, eps, HIDDEN, TOKENS)
+        of_rows = tl.reshape(tl.broadcast_to(of_queries[:, None], (TOKENS, MEMBERS)), (TOKENS * MEMBERS,))
+        scores = scores * of_rows[:, None] * inverse[None, :]
     scores = tl.where(is_key[None, :], scores, float("-inf"))
     weights = tl.exp2(scores - tl.max(scores, axis=1)[:, None])
     total = tl.sum(weights, axis=1)
     dims = tl.arange(0, 2 * HALF)
     value_at = key_at + KV_HEADS * (2 * HALF)
     v = tl.load(qkv_ptr + value_at[:, None] + dims[None, :], mask=is_key[:, None], other=0.0)
-    result = tl.dot(weights.to(v.dtype), v, input_precision="ieee") / total[:, None]
+    weights = (weights * inverse[None, :]).to(v.dtype)  # v's scale
+    result = tl.dot(weights, v, input_precision="ieee") / total[:, None]
     out_at = ((sequence * num_tokens + token) * HEADS + head) * (2 * HALF)
     tl.store(out_ptr + out_at[:, None] + dims[None, :], result.to(out_ptr.dtype.element_ty), mask=is_row[:, None])
 
 
-def local_attention(qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
-    """qkv: [N, T, q + 2 kv]; rotation: of the T tokens, which all sequences share. Returns [N, T, q]."""
+def local_attention(
+    qkv: Tensor, config: TransformerConfig, rotation: Rotation | None, x: Tensor | None = None, eps: float = 0.0
+) -> Tensor:
+    """qkv: [N, T, q + 2 kv]; rotation: of the T tokens, which all sequences share. Returns [N, T, q].
+
+    x: [N, T, hidden], by whose inverse RMS the rows of `qkv` have yet to be scaled; None: they need no more.
+    """
     qkv = qkv.contiguous()
     count, num_tokens, _ = qkv.shape
     out = qkv.new_empty(count, num_tokens, config.q_size)
@@ -79,7 +97,8 @@ def local_attention(qkv: Tensor, config: TransformerConfig, rotation: Rotation |
     if count * config.num_kv_heads < ENOUGH_PROGRAMS:
         members = max(1, min(members, FULL_ROWS // tokens))
     _local[(count, config.num_kv_heads, triton.cdiv(group, members))](
-        qkv, cos, sin, out, num_tokens, math.log2(math.e) / math.sqrt(config.head_dim),
+        qkv, qkv if x is None else x.contiguous(), cos, sin, out, num_tokens,
+        math.log2(math.e) / math.sqrt(config.head_dim), eps, SCALED=x is None, HIDDEN=1 if x is None else x.shape[-1],
         HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, GROUP=group, MEMBERS=members,
         HALF=config.head_dim // 2, SIDE=max(config.head_dim // 2, MIN_SIDE),
         TOKENS=max(tokens, MIN_SIDE // members), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None,

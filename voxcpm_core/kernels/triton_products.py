@@ -3,8 +3,8 @@
 Weights in float8 are widened on their way, and their columns scaled at the end.
 
 A program holds BLOCK_M rows and BLOCK_N columns of the result; where few programs would run, K is split over several,
-and the one that arrives last sums their parts in a fixed order. The norm is taken in the same pass: squares of x are
-summed beside the products of x * norm_weight, and each row is scaled at the end.
+and the one that arrives last sums their parts in a fixed order. The norm's weight is part of W; its squares of x are
+summed in the passes of the products or in one of their own before, and each row is scaled at the end.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from torch import Tensor
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.product_configs import NUM_COUNTERS, ProductConfig, Shape
 from voxcpm_core.kernels.triton_fp8 import knows_float8, widened
+from voxcpm_core.kernels.triton_norm import rms_norm, summed_squares
 from voxcpm_core.kernels.triton_pdl import grid_control
 
 LINE_BYTES = 128  # what one prefetch brings
+MAX_ROWS_BEFORE = 32  # of a program that sums their squares before: with more, reading x twice costs more than a kernel
 
 
 @triton.jit
@@ -48,32 +50,24 @@ def _tile(base_ptr, num_rows, k, K: tl.constexpr, ROWS: tl.constexpr, BLOCK_K: t
 
 
 @triton.jit
-def _piece(base_ptr, k, K: tl.constexpr, BLOCK_K: tl.constexpr):
-    at = tl.arange(0, BLOCK_K)
-    return tl.load(base_ptr + k + at, mask=k + at < K, other=0.0)
-
-
-@triton.jit
 def _sums(
-    x_ptr, gate_ptr, up_ptr, norm_ptr, num_rows, num_columns, first, last,
-    K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, FP8: tl.constexpr,
+    x_ptr, gate_ptr, up_ptr, num_rows, num_columns, first, last,
+    K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, FP8: tl.constexpr, SPAN: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Over K from `first` to `last`: products, those with the second W where GATED, and squares of each row of x."""
+    """Over K from `first` to `last`, SPAN or less: products, also with the second W where GATED, and rows' squares."""
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     up = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    before = tl.zeros((BLOCK_M,), tl.float32)
     squares = tl.zeros((BLOCK_M, BLOCK_K), tl.float32)
-    norm = tl.zeros((BLOCK_K,), x_ptr.dtype.element_ty)
-    if NORM:
-        norm = _piece(norm_ptr, first, K, BLOCK_K)
+    if NORM == "before":
+        before = summed_squares(x_ptr, tl.arange(0, BLOCK_M) < num_rows, first, last, K, SPAN, BLOCK_M)
     for k in range(first, last, BLOCK_K):
         x = _tile(x_ptr, num_rows, k, K, BLOCK_M, BLOCK_K, "")
         weight = _tile(gate_ptr, num_columns, k, K, BLOCK_N, BLOCK_K, "evict_first")
-        if NORM:
+        if NORM == "beside":
             wide = x.to(tl.float32)
             squares += wide * wide
-            x = (wide * norm.to(tl.float32)[None, :]).to(x.dtype)
-            norm = _piece(norm_ptr, k + BLOCK_K, K, BLOCK_K)  # a pass ahead: Triton does not do it for so little
         if FP8 != "":
             weight = widened(weight, x.dtype, FP8 == "known")
         acc = tl.dot(x, tl.trans(weight), acc, input_precision="ieee")
@@ -82,7 +76,7 @@ def _sums(
             if FP8 != "":
                 weight = widened(weight, x.dtype, FP8 == "known")
             up = tl.dot(x, tl.trans(weight), up, input_precision="ieee")
-    return acc, up, tl.sum(squares, axis=1)
+    return acc, up, before if NORM == "before" else tl.sum(squares, axis=1)
 
 
 @triton.jit
@@ -94,7 +88,7 @@ def _finish(
     """What follows the product, in fp32, and the store; `out_ptr` points to the tile's corner."""
     if FP8 != "":
         acc, up = acc * scales[None, :], up * up_scales[None, :]
-    if NORM:
+    if NORM != "":
         inverse = tl.rsqrt(squares / K + eps)[:, None]
         acc, up = acc * inverse, up * inverse
     if GATED:
@@ -116,7 +110,7 @@ def _store_part(
     tl.store(parts_ptr + inside, acc)
     if GATED:
         tl.store(parts_ptr + BLOCK_M * BLOCK_N + inside, up)
-    if NORM:
+    if NORM != "":
         tl.store(parts_ptr + BLOCK_M * BLOCK_N * (1 + GATED) + tl.arange(0, BLOCK_M), squares)
 
 
@@ -134,7 +128,7 @@ def _summed_parts(
         acc += tl.load(parts_ptr + inside, cache_modifier=".cg")
         if GATED:
             up += tl.load(parts_ptr + BLOCK_M * BLOCK_N + inside, cache_modifier=".cg")
-        if NORM:
+        if NORM != "":
             squares_at = BLOCK_M * BLOCK_N * (1 + GATED) + tl.arange(0, BLOCK_M)
             squares += tl.load(parts_ptr + squares_at, cache_modifier=".cg")
         parts_ptr += BLOCK_M * (BLOCK_N * (1 + GATED) + 1)
@@ -143,14 +137,15 @@ def _summed_parts(
 
 @triton.jit(do_not_specialize=["num_rows"])
 def _product(
-    x_ptr, weight_ptr, scales_ptr, norm_ptr, residual_ptr, out_ptr, parts_ptr, counters_ptr, num_rows, scale, eps,
+    x_ptr, weight_ptr, scales_ptr, residual_ptr, out_ptr, parts_ptr, counters_ptr, num_rows, scale, eps,
     N: tl.constexpr, K: tl.constexpr, NORM: tl.constexpr, GATED: tl.constexpr, ADD: tl.constexpr, FP8: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLITS: tl.constexpr, LINE: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
     """x: [num_rows, K]; W: [N, K], twice that where GATED; residual and out: [num_rows, N], which may be the same.
 
-    FP8: "" where W is of the type of x; else it is float8 as uint8, "known" to the GPU or not, and scales: [N].
+    NORM: "" for none, else when the squares are summed, "beside" the products or "before". FP8: "" where W is of the
+    type of x; else it is float8 as uint8, "known" to the GPU or not, and scales: [N].
     """
     block, tile, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     corner = (block * BLOCK_M).to(tl.int64)  # its row; 64 bits for what is multiplied by it
@@ -183,8 +178,8 @@ def _product(
         at = tl.arange(0, BLOCK_M)[:, None] * N + tl.arange(0, BLOCK_N)[None, :]
         residual = tl.load(residual_ptr + corner * N + column + at, mask=is_out, other=0.0)
     acc, up, squares = _sums(
-        x_ptr, gate_ptr, up_ptr, norm_ptr, rows_left, columns_left, first, last,
-        K, NORM, GATED, FP8, BLOCK_M, BLOCK_N, BLOCK_K,
+        x_ptr, gate_ptr, up_ptr, rows_left, columns_left, first, last,
+        K, NORM, GATED, FP8, per_split, BLOCK_M, BLOCK_N, BLOCK_K,
     )  # fmt: skip
     if SPLITS == 1:
         _finish(acc, up, squares, residual, scales, up_scales, out_ptr, is_out, scale, eps,
@@ -206,11 +201,12 @@ def new_counters(device: torch.device) -> Tensor:
     return torch.zeros(NUM_COUNTERS, dtype=torch.int32, device=device)
 
 
-def constants(shape: Shape, config: ProductConfig, knows_fp8: bool = True) -> dict[str, Any]:
+def constants(shape: Shape, config: ProductConfig, has_norm: bool, knows_fp8: bool = True) -> dict[str, Any]:
     """The kernel's compile-time arguments; `knows_fp8`: the GPU has float8."""
     return {
         "N": shape.num_columns, "K": shape.k,
-        "NORM": config.fuses_norm(shape.op), "GATED": shape.op == "norm_swiglu", "ADD": shape.op == "linear_add",
+        "NORM": ("before" if config.norm_first else "beside") if has_norm else "",
+        "GATED": shape.op == "norm_swiglu", "ADD": shape.op == "linear_add",
         "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "SPLITS": config.splits,
         "LINE": min(LINE_BYTES // shape.weight_itemsize, config.block_k), "PDL": config.pdl,
         "FP8": ("known" if knows_fp8 else "unknown") if shape.fp8 else "",
@@ -223,22 +219,28 @@ def options(config: ProductConfig) -> dict[str, Any]:
     return {"num_warps": config.num_warps, "num_stages": config.num_stages, **dependent}
 
 
+def norms_apart(config: ProductConfig) -> bool:
+    """Whether a norm is a kernel of its own."""
+    return config.norm_first and config.block_m > MAX_ROWS_BEFORE
+
+
 def product(
     shape: Shape, config: ProductConfig, counters: Tensor, x: Tensor, linear: Linear,
-    norm_weight: Tensor | None = None, eps: float = 0.0, residual: Tensor | None = None, scale: float = 1.0,
-    in_place: bool = False,
+    eps: float | None = None, residual: Tensor | None = None, scale: float = 1.0, in_place: bool = False,
 ) -> Tensor:
     """Run the kernel as `shape.op` of LayerOps says: x [..., k], residual and result [..., num_columns].
 
-    linear: its weight [n, k] is contiguous; what its adapters add is left to the caller. norm_weight: [k] where the
-    norm is fused, else x is normed already; residual: of `linear_add`, written over and returned if `in_place`. Safe in
-    a CUDA graph; the parts of a split product are torch's memory like the result's.
+    linear: its weight [n, k] is contiguous; what its adapters add is left to the caller. eps: of the RMS norm of x;
+    None: it is normed already, or the result will be scaled. residual: of `linear_add`, written over and returned if
+    `in_place`. Safe in a CUDA graph; the parts of a split product are torch's memory like the result's.
     """
     weight = linear.weight.view(torch.uint8) if shape.fp8 else linear.weight
     assert weight.is_contiguous()
     assert (linear.scales is not None) == shape.fp8
-    assert (norm_weight is not None) == config.fuses_norm(shape.op)
+    assert eps is None or shape.op != "linear_add"
     x = x.contiguous()
+    if eps is not None and norms_apart(config):
+        x, eps = rms_norm(x, None, eps), None
     num_rows, num_columns = x.shape[:-1].numel(), shape.num_columns
     if residual is not None:
         residual = residual.contiguous()
@@ -250,8 +252,8 @@ def product(
         values = config.block_m * (config.block_n * (2 if shape.op == "norm_swiglu" else 1) + 1)
         parts = x.new_empty(blocks * tiles * config.splits * values, dtype=torch.float32)
     _product[(blocks, tiles, config.splits)](
-        x, weight, x if linear.scales is None else linear.scales, x if norm_weight is None else norm_weight,
-        x if residual is None else residual, out, parts, counters, num_rows, scale, eps,
-        **constants(shape, config, knows_float8(x.device)), **options(config),
+        x, weight, x if linear.scales is None else linear.scales, x if residual is None else residual, out, parts,
+        counters, num_rows, scale, eps or 0.0,
+        **constants(shape, config, eps is not None, knows_float8(x.device)), **options(config),
     )  # fmt: skip
     return out

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from voxcpm_core.config import ModelConfig, TransformerConfig
 from voxcpm_core.kernels.layer_ops import LayerOps
+from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.kernels.rope import Rotation
 
@@ -50,6 +52,7 @@ class PagedCacheAttention:
         self.positions = context.positions
 
     def attend(
-        self, ops: LayerOps, layer: int, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None
+        self, ops: LayerOps, layer: int, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig,
+        rotation: Rotation | None,
     ) -> Tensor:
-        return ops.paged_attention(qkv, config, rotation, self._pages[layer], self._context)
+        return ops.paged_attention(x, norm, qkv, config, rotation, self._pages[layer], self._context)

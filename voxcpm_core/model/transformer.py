@@ -9,6 +9,8 @@ from torch import Tensor
 
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.layer_ops import LayerOps
+from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.model.rope import RopeTable
 from voxcpm_core.model.weights import LayerWeights, WeightSource
@@ -22,9 +24,10 @@ class Attention(Protocol):
     positions: Tensor  # int64 [..., T] of the tokens at hand
 
     def attend(
-        self, ops: LayerOps, layer: int, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None
+        self, ops: LayerOps, layer: int, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig,
+        rotation: Rotation | None,
     ) -> Tensor:
-        """qkv: [B, T, q + 2 kv], before its rotation -> [B, T, q]."""
+        """x: [B, T, hidden], before the norm -> [B, T, q]."""
 
 
 class LocalAttention:
@@ -34,9 +37,10 @@ class LocalAttention:
         self.positions = torch.arange(num_tokens, device=device)
 
     def attend(
-        self, ops: LayerOps, layer: int, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None
+        self, ops: LayerOps, layer: int, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig,
+        rotation: Rotation | None,
     ) -> Tensor:
-        return ops.local_attention(qkv, config, rotation)
+        return ops.local_attention(x, norm, qkv, config, rotation)
 
 
 class Transformer:
@@ -65,11 +69,10 @@ class Transformer:
         ops, config, eps, scale = self._ops, self.config, self.config.norm_eps, self.config.residual_scale
         rotation = self.rope.at(attention.positions) if self.rope else None
         for index, layer in enumerate(self.layers):
-            qkv = ops.norm_linear(x, layer.input_norm, eps, layer.qkv)
-            attended = attention.attend(ops, index, qkv, config, rotation)
+            attended = attention.attend(ops, index, x, Norm(layer.input_norm, eps), layer.qkv, config, rotation)
             if layer is self.layers[-1]:  # from here on a token is on its own
                 x, attended = x[:, kept].contiguous(), attended[:, kept].contiguous()  # gaps would change sums' order
             x = ops.linear_add(attended, layer.o, x, scale, in_place=index > 0)  # the first x is the caller's
-            gated = ops.norm_swiglu(x, layer.post_norm, eps, layer.gate_up)
+            gated = ops.norm_swiglu(x, Norm(layer.post_norm, eps), layer.gate_up)
             x = ops.linear_add(gated, layer.down, x, scale, in_place=True)
         return ops.norm(x, self.norm, eps)

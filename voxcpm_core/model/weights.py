@@ -17,7 +17,10 @@ from voxcpm_core.lora.slots import LoraSlots
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One transformer block, with q, k, v and gate, up merged so that each is one product."""
+    """One transformer block, with q, k, v and gate, up merged so that each is one product.
+
+    What stands behind a norm is as `LayerOps.folded` has it.
+    """
 
     input_norm: Tensor  # [hidden]
     qkv: Linear  # [q + 2 kv, hidden]
@@ -53,9 +56,11 @@ class WeightSource:
             self.tensor(f"{name}.weight"), self.tensor(f"{name}.bias") if bias else None, self._stack(name)
         )
 
-    def _product(self, prefix: str, names: tuple[str, ...]) -> Linear:
+    def _product(self, prefix: str, names: tuple[str, ...], norm_weight: Tensor | None = None) -> Linear:
         parts = [self.tensor(f"{prefix}.{name}.weight") for name in names]
         weight, scales = torch.cat(parts) if len(parts) > 1 else parts[0], None
+        if norm_weight is not None:
+            weight = self.ops.folded(weight, norm_weight)
         if self._fp8:
             weight, scales = quantised(weight)
         return Linear(weight, lora=self._stack(f"{prefix}.{names[0]}"), scales=scales)
@@ -64,11 +69,14 @@ class WeightSource:
         return None if self._lora is None else self._lora.stack(layer)
 
     def layer(self, prefix: str) -> LayerWeights:
+        input_norm, post_norm = (
+            self.tensor(f"{prefix}.{name}_layernorm.weight") for name in ("input", "post_attention")
+        )
         return LayerWeights(
-            input_norm=self.tensor(f"{prefix}.input_layernorm.weight"),
-            qkv=self._product(f"{prefix}.self_attn", ("q_proj", "k_proj", "v_proj")),
+            input_norm=input_norm,
+            qkv=self._product(f"{prefix}.self_attn", ("q_proj", "k_proj", "v_proj"), input_norm),
             o=self._product(f"{prefix}.self_attn", ("o_proj",)),
-            post_norm=self.tensor(f"{prefix}.post_attention_layernorm.weight"),
-            gate_up=self._product(f"{prefix}.mlp", ("gate_proj", "up_proj")),
+            post_norm=post_norm,
+            gate_up=self._product(f"{prefix}.mlp", ("gate_proj", "up_proj"), post_norm),
             down=self._product(f"{prefix}.mlp", ("down_proj",)),
         )
