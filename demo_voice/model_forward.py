@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from voxcpm_core.checkpoint.shapes import main_shapes
 from voxcpm_core.config import ModelConfig, TransformerConfig
 from voxcpm_core.kernels.layer_ops import LayerOps
+from voxcpm_core.kernels.linear import Linear
+from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.rope import Rotation, rotated_heads
 from voxcpm_core.model import dit
 from voxcpm_core.model.local_encoder import LocalEncoder
@@ -30,9 +32,10 @@ class CausalAttention:
         self.positions = torch.arange(num_positions, device=device)
 
     def attend(
-        self, ops: LayerOps, layer: int, qkv: Tensor, config: TransformerConfig, rotation: Rotation | None
+        self, ops: LayerOps, layer: int, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig,
+        rotation: Rotation | None,
     ) -> Tensor:
-        q, k, v = (part.transpose(1, 2) for part in rotated_heads(qkv, config, rotation))
+        q, k, v = (part.transpose(1, 2) for part in rotated_heads(qkv(ops.norm(x, *norm)), config, rotation))
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(-2)
 
 
