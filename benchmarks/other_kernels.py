@@ -7,14 +7,21 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from benchmarks.products.timing import GraphTimer
+from benchmarks.products.timing import EPS, GraphTimer, inverse_rms
 from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import ModelConfig
-from voxcpm_core.kernels.kernel_set import TORCH_KERNELS, KernelSet, triton_kernels
-from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.kernels.layer_ops import TorchLayerOps, attend_locally, store_and_attend
+from voxcpm_core.kernels.noise import philox_normal
+from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention
+from voxcpm_core.kernels.triton_attention import num_processors
 from voxcpm_core.kernels.triton_decode_attention import decode_attention
-from voxcpm_core.kernels.triton_layer_ops import gpu_of
+from voxcpm_core.kernels.triton_gating import swiglu
+from voxcpm_core.kernels.triton_guidance import guided_step
+from voxcpm_core.kernels.triton_local_attention import local_attention
+from voxcpm_core.kernels.triton_noise import triton_philox_normal
+from voxcpm_core.kernels.triton_norm import rms_norm
 from voxcpm_core.kernels.triton_products import new_counters
 from voxcpm_core.model.rope import RopeTable
 
@@ -28,74 +35,108 @@ class OtherKernel(NamedTuple):
     """A kernel on inputs of its own; what it reads and writes at least."""
 
     name: str
-    run: Callable[[KernelSet], Tensor]
+    own: Callable[[], Tensor]
+    reference: Callable[[], Tensor]
     num_bytes: int
 
 
-def other_kernels(batch: int, device: torch.device) -> Iterator[OtherKernel]:
-    """Those of a decode step of so many streams."""
-    config = ModelConfig.from_json(release_config("2"))
-    lm, dit, hidden = config.base_lm, config.dit, config.base_lm.hidden_size
+class OtherKernels:
+    """Those of a decode step of so many streams. Norms before products are scales behind them."""
 
-    def randn(*shape: int) -> Tensor:
-        return torch.randn(*shape, device=device, dtype=DTYPE)
+    def __init__(self, batch: int, device: torch.device) -> None:
+        self._batch, self._device = batch, device
+        self._config = ModelConfig.from_json(release_config("2"))
 
-    x, weight = randn(batch, hidden), randn(hidden)
-    yield OtherKernel("norm", lambda kernels: kernels.layer_ops.norm(x, weight, 1e-5), 2 * (2 * x.numel() + hidden))
-    num_tokens = 1 + config.mu_tokens + 2 * config.patch_size
-    local = randn(2 * batch, num_tokens, dit.q_size + 2 * dit.kv_size)
-    turned = dit.rope and RopeTable(dit.rope, num_tokens, device, DTYPE).at(torch.arange(num_tokens, device=device))
-    yield OtherKernel(
-        "local attention", lambda kernels: kernels.layer_ops.local_attention(local, dit, turned),
-        2 * local.numel() + 2 * 2 * batch * num_tokens * dit.q_size,
-    )
-    table = torch.randperm(batch * MAX_PAGES, device=device).view(batch, MAX_PAGES)
-    positions = torch.full((batch, 1), CONTEXT - 1, device=device)
-    context = PagedContext(table, positions, CONTEXT, PAGE_SIZE)
-    pages = randn(2, batch * MAX_PAGES, PAGE_SIZE, lm.num_kv_heads, lm.head_dim)
-    merged = randn(batch, 1, lm.q_size + 2 * lm.kv_size)
-    rotation = lm.rope and RopeTable(lm.rope, CONTEXT, device, DTYPE).at(positions)
-    yield OtherKernel(
-        "rope, store, paged attention",
-        lambda kernels: kernels.layer_ops.paged_attention(merged, lm, rotation, pages, context),
-        2 * batch * (2 * CONTEXT * lm.kv_size + 2 * lm.q_size + 2 * lm.kv_size),
-    )
-    counters = new_counters(device)
+    def __iter__(self) -> Iterator[OtherKernel]:
+        yield from self._of_rows()
+        yield self._local_attention()
+        yield self._decode_attention()
+        yield from self._of_patches()
 
-    def in_one(kernels: KernelSet) -> Tensor:
-        if kernels is TORCH_KERNELS:
-            return kernels.layer_ops.paged_attention(merged, lm, rotation, pages, context)
-        return decode_attention(
-            merged, None, 0.0, lm, rotation, pages, context, counters, gpu_of(device).num_processors
-        )  # fmt: skip
+    def _randn(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, device=self._device, dtype=DTYPE)
 
-    yield OtherKernel(
-        "the same in one kernel", in_one, 2 * batch * (2 * CONTEXT * lm.kv_size + 2 * lm.q_size + 2 * lm.kv_size)
-    )
-    patch, velocity = (randn(rows, config.patch_size, config.feat_dim) for rows in (batch, 2 * batch))
-    cfg_value, step = torch.full((batch,), 2.0, device=device), torch.tensor(0.1, device=device, dtype=DTYPE)
-    yield OtherKernel(
-        "guided step", lambda kernels: kernels.layer_ops.guided_step(patch, velocity, cfg_value, step),
-        2 * 4 * patch.numel(),
-    )
-    seeds, numbers = torch.arange(batch, device=device), torch.arange(batch, device=device)
-    size = config.patch_size * config.feat_dim
-    yield OtherKernel("noise", lambda kernels: kernels.normal(seeds, numbers, size), 4 * batch * size)
+    def _of_rows(self) -> Iterator[OtherKernel]:
+        lm = self._config.base_lm
+        x, weight = self._randn(self._batch, lm.hidden_size), self._randn(lm.hidden_size)
+        gate_up = self._randn(self._batch, 2 * lm.ffn_size)
+        reference = TorchLayerOps()
+        yield OtherKernel(
+            "norm", lambda: rms_norm(x, weight, EPS), lambda: reference.norm(x, weight, EPS),
+            2 * (2 * x.numel() + lm.hidden_size),
+        )
+
+        def gated() -> Tensor:
+            gate, up = _scaled(gate_up, x).chunk(2, dim=-1)
+            return F.silu(gate) * up
+
+        num_bytes = 2 * (3 * self._batch * lm.ffn_size + x.numel())
+        yield OtherKernel("scale and gating", lambda: swiglu(gate_up, x, EPS), gated, num_bytes)
+
+    def _local_attention(self) -> OtherKernel:
+        dit, config = self._config.dit, self._config
+        num_tokens = 1 + config.mu_tokens + 2 * config.patch_size
+        qkv = self._randn(2 * self._batch, num_tokens, dit.q_size + 2 * dit.kv_size)
+        x = self._randn(2 * self._batch, num_tokens, dit.hidden_size)
+        positions = torch.arange(num_tokens, device=self._device)
+        turned = dit.rope and RopeTable(dit.rope, num_tokens, self._device, DTYPE).at(positions)
+        return OtherKernel(
+            "scale and local attention", lambda: local_attention(qkv, dit, turned, x, EPS),
+            lambda: attend_locally(_scaled(qkv, x), dit, turned),
+            2 * (qkv.numel() + x.numel() + 2 * self._batch * num_tokens * dit.q_size),
+        )
+
+    def _decode_attention(self) -> OtherKernel:
+        lm, batch = self._config.base_lm, self._batch
+        table = torch.randperm(batch * MAX_PAGES, device=self._device).view(batch, MAX_PAGES)
+        positions = torch.full((batch, 1), CONTEXT - 1, device=self._device)
+        context = PagedContext(table, positions, CONTEXT, PAGE_SIZE)
+        pages = self._randn(2, batch * MAX_PAGES, PAGE_SIZE, lm.num_kv_heads, lm.head_dim)
+        qkv, x = self._randn(batch, 1, lm.q_size + 2 * lm.kv_size), self._randn(batch, 1, lm.hidden_size)
+        turned = lm.rope and RopeTable(lm.rope, CONTEXT, self._device, DTYPE).at(positions)
+        counters, processors = new_counters(self._device), num_processors(self._device)
+        return OtherKernel(
+            "scale, rope, store, attention",
+            lambda: decode_attention(qkv, x, EPS, lm, turned, pages, context, counters, processors),
+            lambda: store_and_attend(_scaled(qkv, x), lm, turned, pages, context, paged_attention),
+            2 * batch * (2 * CONTEXT * lm.kv_size + 2 * lm.q_size + 2 * lm.kv_size + lm.hidden_size),
+        )
+
+    def _of_patches(self) -> Iterator[OtherKernel]:
+        config, batch = self._config, self._batch
+        patch, velocity = (self._randn(rows, config.patch_size, config.feat_dim) for rows in (batch, 2 * batch))
+        cfg_value = torch.full((batch,), 2.0, device=self._device)
+        step = torch.tensor(0.1, device=self._device, dtype=DTYPE)
+        reference = TorchLayerOps()
+        yield OtherKernel(
+            "guided step", lambda: guided_step(patch, velocity, cfg_value, step),
+            lambda: reference.guided_step(patch, velocity, cfg_value, step), 2 * 4 * patch.numel(),
+        )
+        seeds, numbers = (torch.arange(batch, device=self._device) for _ in range(2))
+        size = config.patch_size * config.feat_dim
+        yield OtherKernel(
+            "noise", lambda: triton_philox_normal(seeds, numbers, size), lambda: philox_normal(seeds, numbers, size),
+            4 * batch * size,
+        )
+
+
+def _scaled(rows: Tensor, x: Tensor) -> Tensor:
+    """By the inverse RMS of x."""
+    return (rows.double() * inverse_rms(x)).to(DTYPE)
 
 
 def time_others(device: torch.device) -> list[dict[str, Any]]:
     """A line each, printed and returned; a kernel that fails is left out."""
     rows = []
-    kernels = triton_kernels(device)
     print("kernel                         streams  Triton us   GB/s  torch us  largest difference")
     for batch in BATCHES:
-        for kernel in other_kernels(batch, device):
+        for kernel in OtherKernels(batch, device):
             try:
-                difference = float((kernel.run(kernels).float() - kernel.run(TORCH_KERNELS).float()).abs().max())
+                difference = float((kernel.own().float() - kernel.reference().float()).abs().max())
                 timer = GraphTimer(device)  # a capture that broke off leaves the memory pool of its timer in use
                 own_us, torch_us = (
-                    timer.microseconds(lambda _, each=each, run=kernel.run: run(each), NUM_CALLS, ROUNDS)
-                    for each in (kernels, TORCH_KERNELS)
+                    timer.microseconds(lambda _, run=run: run(), NUM_CALLS, ROUNDS)
+                    for run in (kernel.own, kernel.reference)
                 )
             except Exception as failure:  # the others go on
                 print(f"  FAIL {kernel.name}, {batch} streams: {type(failure).__name__}: {failure}", flush=True)

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import ModelConfig
-from voxcpm_core.kernels.layer_ops import TorchLayerOps
-from voxcpm_core.kernels.paged_attention import PagedContext
+from voxcpm_core.kernels.layer_ops import TorchLayerOps, store_and_attend
+from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention
 from voxcpm_core.model.rope import RopeTable
 
 decode, triton_products = (
@@ -71,7 +71,7 @@ class Batch:
         """The result, and the pages afterwards, of torch."""
         qkv, rotation, context = self.rows(slice(None))
         pages = self.pages.clone()
-        return TorchLayerOps().paged_attention(qkv, self.config, rotation, pages, context), pages
+        return store_and_attend(qkv, self.config, rotation, pages, context, paged_attention), pages
 
     def found(self, splits: int, index: slice | list[int] = slice(None), x: Tensor | None = None):
         """Likewise, of the kernel, for those rows, their keys shared out over so many programs."""

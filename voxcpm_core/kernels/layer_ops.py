@@ -65,6 +65,23 @@ class LayerOps(Protocol):
         """What is computed inside, and graphs captured there, may run on the device beside what is computed outside."""
 
 
+def attend_locally(qkv: Tensor, config: TransformerConfig, rotation: Rotation | None) -> Tensor:
+    """`local_attention` from the product on: [N, T, q + 2 kv] -> [N, T, q]."""
+    q, k, v = (part.transpose(1, 2) for part in rotated_heads(qkv, config, rotation))
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2).flatten(-2)
+
+
+def store_and_attend(
+    qkv: Tensor, config: TransformerConfig, rotation: Rotation | None, pages: Tensor, context: PagedContext,
+    attention: PagedAttention,
+) -> Tensor:
+    """`paged_attention` from the product on: [B, T, q + 2 kv] -> [B, T, q]."""
+    q, k, v = rotated_heads(qkv, config, rotation)
+    write_pages(pages[0], k, context)
+    write_pages(pages[1], v, context)
+    return attention(q, pages[0], pages[1], context).flatten(-2)
+
+
 class TorchLayerOps:
     """The reference, for every device."""
 
@@ -90,18 +107,13 @@ class TorchLayerOps:
     def local_attention(
         self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None
     ) -> Tensor:
-        heads = rotated_heads(qkv(self.norm(x, *norm)), config, rotation)
-        q, k, v = (part.transpose(1, 2) for part in heads)
-        return F.scaled_dot_product_attention(q, k, v, enable_gqa=True).transpose(1, 2).flatten(-2)
+        return attend_locally(qkv(self.norm(x, *norm)), config, rotation)
 
     def paged_attention(
         self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, pages: Tensor,
         context: PagedContext,
     ) -> Tensor:
-        q, k, v = rotated_heads(qkv(self.norm(x, *norm)), config, rotation)
-        write_pages(pages[0], k, context)
-        write_pages(pages[1], v, context)
-        return self._attention(q, pages[0], pages[1], context).flatten(-2)
+        return store_and_attend(qkv(self.norm(x, *norm)), config, rotation, pages, context, self._attention)
 
     def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:
         positive, negative = velocity.chunk(2)

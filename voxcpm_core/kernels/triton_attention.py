@@ -116,7 +116,7 @@ def splits_for(num_programs: int, max_keys: int, num_processors: int) -> Splits:
 
 
 @cache
-def _num_processors(device: torch.device) -> int:
+def num_processors(device: torch.device) -> int:
     if device.type != "cuda":
         return 1  # the interpreter
     return torch.cuda.get_device_properties(device).multi_processor_count
@@ -124,7 +124,7 @@ def _num_processors(device: torch.device) -> int:
 
 def triton_paged_attention(q: Tensor, k_pages: Tensor, v_pages: Tensor, context: PagedContext) -> Tensor:
     """`paged_attention`; what is launched depends on shapes alone, not on `max_context`."""
-    return attend(q, k_pages, v_pages, context.page_table, context.positions, _num_processors(q.device))
+    return attend(q, k_pages, v_pages, context.page_table, context.positions, num_processors(q.device))
 
 
 def attend(

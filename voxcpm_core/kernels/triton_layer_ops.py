@@ -16,7 +16,8 @@ from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.paged_attention import PagedAttention, PagedContext
 from voxcpm_core.kernels.product_configs import Gpu, Op, ProductConfig, Shape, choose, read_table
 from voxcpm_core.kernels.rope import Rotation
-from voxcpm_core.kernels.triton_attention import triton_paged_attention
+from voxcpm_core.kernels.triton_attention import num_processors, triton_paged_attention
+from voxcpm_core.kernels.triton_decode_attention import decode_attention
 from voxcpm_core.kernels.triton_fp8 import has_quantised_product, product_of_quantised
 from voxcpm_core.kernels.triton_gating import swiglu
 from voxcpm_core.kernels.triton_guidance import guided_step
@@ -34,12 +35,8 @@ def gpu_of(device: torch.device) -> Gpu:
 
 
 def _device_choice(device: torch.device) -> Choice:
-    if device.type == "cuda":
-        gpu = gpu_of(device)
-        table, num_processors = read_table(gpu), gpu.num_processors
-    else:
-        table, num_processors = {}, 1  # the interpreter
-    return cache(lambda shape, num_rows: choose(table, shape, num_rows, num_processors))
+    table = read_table(gpu_of(device)) if device.type == "cuda" else {}
+    return cache(lambda shape, num_rows: choose(table, shape, num_rows, num_processors(device)))
 
 
 class TritonLayerOps:
@@ -53,6 +50,7 @@ class TritonLayerOps:
         self._attention = attention
         self._counters, self._counters_apart = new_counters(device), new_counters(device)
         self._choice = choice or _device_choice(device)
+        self._num_processors = num_processors(device)
 
     def _config(self, op: Op, linear: Linear, x: Tensor) -> tuple[Shape, ProductConfig | None]:
         assert linear.bias is None
@@ -117,7 +115,13 @@ class TritonLayerOps:
         self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, pages: Tensor,
         context: PagedContext,
     ) -> Tensor:
-        y, _ = self.norm_linear(x, norm, qkv, defers=False)
+        decodes = x.shape[1] == 1 and self._attention is triton_paged_attention
+        y, is_unscaled = self.norm_linear(x, norm, qkv, defers=decodes)
+        if decodes:
+            return decode_attention(
+                y, x if is_unscaled else None, norm.eps, config, rotation, pages, context, self._counters,
+                self._num_processors,
+            )
         q = rotate_and_store(y, config, rotation, pages[0], pages[1], context)
         return self._attention(q, pages[0], pages[1], context).flatten(-2)
 
