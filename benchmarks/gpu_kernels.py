@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from benchmarks.other_kernels import OtherKernels
 from benchmarks.products.shapes import release_shapes
 from benchmarks.products.timing import Inputs, error_limit, relative_error
 from voxcpm_core.checkpoint.releases import release_config
@@ -41,6 +42,7 @@ def check_kernels(check: Check) -> None:
     for dtype in LIMITS:
         _check_norm(check, dtype)
     _check_products(check)
+    _check_others(check)
     for shape in ATTENTION_SHAPES:
         for dtype, limit in LIMITS.items():
             name = f"paged attention {shape}, {str(dtype).removeprefix('torch.')}, largest error"
@@ -64,6 +66,15 @@ def _check_norm(check: Check, dtype: torch.dtype) -> None:
         found, expected = ops.norm(x, weight, 1e-5), TorchLayerOps().norm(x, weight, 1e-5)
         error = float(((found - expected).double().abs() / expected.double().abs().clamp(min=1.0)).max())
         check(f"norm [{rows}, {hidden}] {dtype_name}, largest error", error, LIMITS[dtype])
+
+
+def _check_others(check: Check) -> None:
+    """Those between the products, in bfloat16; values above one relative to themselves."""
+    for batch in (1, 17, 64):
+        for kernel in OtherKernels(batch, CUDA):
+            found, expected = kernel.own().double(), kernel.reference().double()
+            error = float(((found - expected).abs() / expected.abs().clamp(min=1.0)).max())
+            check(f"{kernel.name}, {batch} streams, largest error", error, LIMITS[torch.bfloat16])
 
 
 def _check_products(check: Check) -> None:
