@@ -16,7 +16,7 @@ _launch = Runner.launch
 
 def launch(self: Runner, plan: StepPlan) -> InFlight:
     """`Runner.launch`, failing for the seeds above."""
-    seeds = {row.stream.request.seed for row in plan.rows}
+    seeds = {stream.request.seed for stream in plan.batch.streams}
     if OUT_OF_MEMORY_SEED in seeds:
         torch.empty(1 << 50, dtype=torch.uint8, device=self.model.device)
     if ILLEGAL_INDEX_SEED in seeds:

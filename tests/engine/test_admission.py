@@ -30,7 +30,7 @@ class Watched:
         harness.core.runner.prefill_beside = self  # type: ignore[method-assign]
 
     def __call__(self, streams: Sequence[Stream]) -> Failures:
-        used = [row.stream for step in self._core._in_flight for row in step.rows]
+        used = [stream for step in self._core._in_flight for stream in step.plan.batch.streams]
         pages = {page for stream in used for page in stream.pages}
         for stream in streams:
             assert stream.slot not in {other.slot for other in used}, "a running step writes there"

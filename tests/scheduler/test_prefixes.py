@@ -55,15 +55,16 @@ class Memory:
             filled = min(stream.request.num_prefill + 2, len(stream.pages) * PAGE_SIZE)
             for position in range(stream.num_known, filled):
                 self.write(stream, position)
-        for row in plan.rows:
-            self.write(row.stream, row.stream.request.num_prefill + row.patch_index)
-        for row in plan.rows:
-            for position in range(row.context_length):
-                page, offset = row.stream.pages[position // PAGE_SIZE], position % PAGE_SIZE
-                assert self.cells[page][offset] == self.content(row.stream, position)
-            if row.patch_index == 0:
-                self.scheduler.prefilled(row.stream)
-        self.scheduler.observe(plan.rows, [False] * len(plan.rows))
+        rows = list(zip(plan.batch.streams, plan.patch_indices, strict=True))
+        for stream, index in rows:
+            self.write(stream, stream.request.num_prefill + index)
+        for stream, index in rows:
+            for position in range(stream.request.num_prefill + index + 1):
+                page, offset = stream.pages[position // PAGE_SIZE], position % PAGE_SIZE
+                assert self.cells[page][offset] == self.content(stream, position)
+            if index == 0:
+                self.scheduler.prefilled(stream)
+        self.scheduler.observe(plan, [False] * len(rows))
         return True
 
     def write(self, stream: Stream, position: int) -> None:

@@ -42,22 +42,23 @@ class Run:
         self.scheduler.check_integrity()
         if plan is not None:
             self.admitted += [stream.stream_id for stream in plan.prefills]
-            self.num_rows += len(plan.rows)
-            assert len({row.slot for row in plan.rows}) == len(plan.rows)
-            self.in_flight.append(plan.rows)
+            self.num_rows += len(plan.patch_indices)
+            assert len(set(plan.batch.slots)) == len(plan.batch.streams) == len(plan.patch_indices)
+            self.in_flight.append(plan)
         while len(self.in_flight) > (self.depth if plan else 0):
             self._collect(self.in_flight.pop(0))
         return plan is not None or bool(self.in_flight)
 
-    def _collect(self, rows):
-        stops = [self.stop_at.get(row.stream.stream_id, -1) == row.patch_index + 1 for row in rows]
-        for row, reason in zip(rows, self.scheduler.observe(rows, stops), strict=True):
-            if row.stream.dropped:
+    def _collect(self, plan):
+        rows = list(zip(plan.batch.streams, plan.patch_indices, strict=True))
+        stops = [self.stop_at.get(stream.stream_id, -1) == index + 1 for stream, index in rows]
+        for (stream, index), reason in zip(rows, self.scheduler.observe(plan, stops), strict=True):
+            if stream.dropped:
                 continue
-            self.patches.setdefault(row.stream.stream_id, []).append(row.patch_index)
+            self.patches.setdefault(stream.stream_id, []).append(index)
             if reason is not None:
-                assert row.stream.stream_id not in self.reasons
-                self.reasons[row.stream.stream_id] = reason
+                assert stream.stream_id not in self.reasons
+                self.reasons[stream.stream_id] = reason
 
 
 @pytest.mark.parametrize("depth", [0, 1])
@@ -107,8 +108,8 @@ def test_rows_are_in_the_order_of_admission_and_what_was_free_for_longest_goes_f
     before = scheduler.running
     late = scheduler.add(3, make_request(max_patches=9, ignore_stop=True))
     plan = scheduler.plan()
-    assert [row.stream.stream_id for row in plan.rows] == [1, 2, 3]
-    assert [row.slot for row in plan.rows] == [1, 2, 0]
+    assert plan.batch.stream_ids == [1, 2, 3]
+    assert plan.batch.slots == [1, 2, 0]
     assert not set(late.pages) & {page for stream in before for page in stream.pages}
     assert min(late.pages) > max(page for stream in before for page in stream.pages)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from typing import TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -19,7 +20,7 @@ from voxcpm_core.faults import internal_error
 from voxcpm_core.lora.library import LoraLibrary
 from voxcpm_core.lora.slots import LoadedLora
 from voxcpm_core.runner import InFlight, Runner, StepResult
-from voxcpm_core.scheduler import Row, Scheduler, Stream
+from voxcpm_core.scheduler import Scheduler, StepPlan, Stream
 from voxcpm_core.types import (
     PAD_SIDES,
     Admitted,
@@ -33,6 +34,7 @@ from voxcpm_core.types import (
     StepOutput,
 )
 
+Value = TypeVar("Value")
 log = logging.getLogger(__name__)
 
 
@@ -168,7 +170,7 @@ class EngineCore:
                 self._launched(launched)
                 keep = self._max_in_flight
             except Exception as error:
-                self._fail_step(plan.rows, error)
+                self._fail_step(plan, error)
         self._encodings.advance()  # behind the step, which is not to wait for it
         while len(self._in_flight) > keep:
             self._collect(self._in_flight.popleft())
@@ -178,10 +180,11 @@ class EngineCore:
         if not (self._in_flight and self.runner.can_prefill_beside):
             return
         admitted = self._scheduler.admit(lambda stream: self.runner.may_prefill_beside(stream.request))
+        if not admitted:
+            return
         # What was collected is over on the device, audio too, so a step in flight is all that still uses anything.
-        gone = [
-            row.stream for step in self._in_flight for row in step.rows if not self._scheduler.is_running(row.stream)
-        ]
+        in_flight = [stream for step in self._in_flight for stream in step.plan.batch.streams]
+        gone = [stream for stream in in_flight if not self._scheduler.is_running(stream)]
         slots, pages = {stream.slot for stream in gone}, {page for stream in gone for page in stream.pages}
         beside = [stream for stream in admitted if stream.slot not in slots and pages.isdisjoint(stream.pages)]
         for stream in beside:
@@ -193,13 +196,13 @@ class EngineCore:
 
     def slack_s(self) -> float:
         """How long the next `step` can wait for newcomers without the device waiting for it; 0 if not at all."""
-        has_room = len(self._scheduler.running) < self._max_running
+        has_room = self._scheduler.num_running < self._max_running
         return self._pace.slack_s(time.monotonic()) if self._in_flight and has_room else 0.0
 
     def stats(self) -> EngineStats:
         return EngineStats(
-            running=len(self._scheduler.running),
-            waiting=len(self._scheduler.waiting) + len(self._awaited) + self._encodings.num_streams,
+            running=self._scheduler.num_running,
+            waiting=self._scheduler.num_waiting + len(self._awaited) + self._encodings.num_streams,
             max_running=self._max_running,
             pages_used=self._scheduler.pages_used,
             pages_total=self._scheduler.pages_total,
@@ -248,12 +251,13 @@ class EngineCore:
 
     def _launched(self, step: InFlight) -> None:
         self._num_steps += 1
-        self._num_patches += len(step.rows)
-        for stream in (row.stream for row in step.rows if row.patch_index == 0):
-            self._num_prefills += 1
-            self._num_shared_positions += stream.num_known
-            self._num_prefill_positions += stream.request.num_prefill - stream.num_known
-            self._scheduler.prefilled(stream)
+        self._num_patches += len(step.plan.patch_indices)
+        for stream, index in zip(step.plan.batch.streams, step.plan.patch_indices, strict=True):
+            if index == 0:
+                self._num_prefills += 1
+                self._num_shared_positions += stream.num_known
+                self._num_prefill_positions += stream.request.num_prefill - stream.num_known
+                self._scheduler.prefilled(stream)
         for stream, error in step.failures:
             self._fail_streams([stream], error)
         if step.copy is not None:
@@ -264,25 +268,32 @@ class EngineCore:
             result = self.runner.collect(step)
             self._pace.collected(self.runner.freed_ns / 1e9, next_in_flight=bool(self._in_flight))
         except Exception as error:
-            self._fail_step(step.rows, error)
+            self._fail_step(step.plan, error)
             return
-        reasons = self._scheduler.observe(step.rows, result.stops)
-        finite = np.isfinite(result.latents).all(axis=(1, 2)).tolist()
-        broken = [row.stream for row, is_finite in zip(step.rows, finite, strict=True) if not is_finite]
-        self._fail_streams(broken, FloatingPointError("a latent is not finite"))
-        self._emit(step.rows, result, reasons)
+        reasons = self._scheduler.observe(step.plan, result.stops)
+        is_finite = np.isfinite(result.latents)
+        if not is_finite.all():
+            rows = zip(step.plan.batch.streams, is_finite, strict=True)
+            broken = [stream for stream, finite in rows if not finite.all()]
+            self._fail_streams(broken, FloatingPointError("a latent is not finite"))
+        self._emit(step.plan, result, reasons)
 
-    def _emit(self, rows: Sequence[Row], result: StepResult, reasons: Sequence[FinishReason | None]) -> None:
+    def _emit(self, plan: StepPlan, result: StepResult, reasons: list[FinishReason | None]) -> None:
         """Give out the patches of streams that have not ended."""
-        live = [i for i, row in enumerate(rows) if row.stream.stream_id in self._streams]
+        stream_ids = plan.batch.stream_ids
+        live = [row for row, stream_id in enumerate(stream_ids) if stream_id in self._streams]
         if not live:
             return
+
+        def of_live(column: list[Value]) -> list[Value]:
+            return column if len(live) == len(stream_ids) else [column[row] for row in live]
+
         output = StepOutput(
-            stream_ids=[rows[i].stream.stream_id for i in live],
-            indices=[rows[i].patch_index for i in live],
-            reasons=[reasons[i] for i in live],
+            stream_ids=of_live(stream_ids),
+            indices=of_live(plan.patch_indices),
+            reasons=of_live(reasons),
             latents_rows=live,
-            audio_rows=[result.audio_rows[i] for i in live],
+            audio_rows=of_live(result.audio_rows),
             latents=result.latents,
             audio=result.audio,
         )
@@ -291,9 +302,9 @@ class EngineCore:
                 del self._streams[stream_id]
         self._events.append(output)
 
-    def _fail_step(self, rows: Iterable[Row], error: Exception) -> None:
+    def _fail_step(self, plan: StepPlan, error: Exception) -> None:
         """End the streams of a step that raised; raises itself when the device is lost to all others, too."""
-        self._fail_streams((row.stream for row in rows), error)
+        self._fail_streams(plan.batch.streams, error)
         self.runner.require_device()
 
     def _fail_streams(self, streams: Iterable[Stream], error: Exception) -> None:

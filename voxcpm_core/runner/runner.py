@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from voxcpm_core.runner.prefill import Failures, Prefiller
 from voxcpm_core.runner.prefill_step import EagerPrefill, PrefillRunner, PrefillStep
 from voxcpm_core.runner.sizes import RunnerSizes
 from voxcpm_core.runner.transfer import HostArena, HostCopier, HostCopy
-from voxcpm_core.scheduler import Row, StepPlan, Stream
+from voxcpm_core.scheduler import StepPlan, Stream
 from voxcpm_core.types import EngineRequest, FloatArray
 from voxcpm_core.vae import StreamDecoder, VaeEncoder
 
@@ -32,10 +32,10 @@ from voxcpm_core.vae import StreamDecoder, VaeEncoder
 class InFlight:
     """A launched step whose outputs have not been collected."""
 
-    rows: tuple[Row, ...]  # rows that ran
+    plan: StepPlan  # with the rows that ran
     failures: tuple[tuple[Stream, Exception], ...]  # newcomers whose prefill raised; they have no row
     copy: HostCopy | None  # None: no row ran
-    audio_rows: tuple[int | None, ...] = ()  # of each row; None: nobody hears it
+    audio_rows: list[int | None] = field(default_factory=list)  # of each row; None: nobody hears it
 
     @property
     def device_is_free(self) -> bool:
@@ -50,7 +50,7 @@ class StepResult:
     latents: FloatArray  # [B, P, C]
     audio: FloatArray  # [A, samples_per_patch]
     stops: list[bool]  # [B]
-    audio_rows: tuple[int | None, ...]  # [B], rows of `audio`; None: nobody hears it
+    audio_rows: list[int | None]  # [B], rows of `audio`; None: nobody hears it
 
 
 class Runner:
@@ -93,21 +93,21 @@ class Runner:
         if plan.prefills:
             self._copier.hold()  # audio is still made beside, in slots that newcomers may take over
         if self.model.lora is not None:
-            self.model.lora.is_idle = all(row.stream.lora is None for row in plan.rows)
+            self.model.lora.is_idle = not plan.batch.has_adapters
         failures = self._prefill(plan.prefills)
         if plan.prefills:
             self._beside.follow()
-        failed = {stream for stream, _ in failures}
-        rows = tuple(row for row in plan.rows if row.stream not in failed)
-        if not rows:
-            return InFlight(rows, tuple(failures), None)
-        heard = [i for i, row in enumerate(rows) if row.stream.request.wants_audio]
-        outputs = self._decode(rows, heard)
+        if failures:
+            plan = plan.without({stream for stream, _ in failures})
+            if not plan.patch_indices:
+                return InFlight(plan, tuple(failures), None)
+        outputs = self._decode(plan)
         # A batch may hold the audio of all its rows, or of those alone that are heard.
-        places = heard if len(outputs.audio) == len(rows) else range(len(heard))
+        heard, num_rows = plan.batch.heard, len(plan.patch_indices)
+        places = heard if len(outputs.audio) == num_rows else range(len(heard))
         place_of = dict(zip(heard, places, strict=True))
-        audio_rows = tuple(place_of.get(i) for i in range(len(rows)))
-        return InFlight(rows, tuple(failures), self._copier.send([*outputs], self._stepper.beside), audio_rows)
+        audio_rows = [place_of.get(row) for row in range(num_rows)]
+        return InFlight(plan, tuple(failures), self._copier.send([*outputs], self._stepper.beside), audio_rows)
 
     @property
     def can_prefill_beside(self) -> bool:
@@ -162,17 +162,14 @@ class Runner:
         self.freed_ns = self.collected_ns - int(1e9 * step.copy.lag_s)
         return StepResult(latents.numpy(), audio.numpy(), stops.tolist(), step.audio_rows)
 
-    def _decode(self, rows: tuple[Row, ...], heard: list[int]) -> StepOutputs:
+    def _decode(self, plan: StepPlan) -> StepOutputs:
         """One batched solve per number of timesteps, then the rest for all rows at once."""
-        groups: dict[int, list[int]] = {}
-        for row in rows:
-            groups.setdefault(row.stream.request.inference_timesteps, []).append(row.slot)
-        for num_steps, slots in groups.items():
+        batch = plan.batch
+        for num_steps, slots in batch.slots_by_timesteps.items():
             self._stepper.solve(slots, num_steps)
             self.num_dit_calls += self.model.dit.num_evaluations(num_steps)
-        max_context = max(row.context_length for row in rows)
         self._copier.hold()
-        return self._stepper.finish([row.slot for row in rows], heard, max_context)
+        return self._stepper.finish(batch.slots, batch.heard, plan.max_context)
 
 
 def slot_state_bytes(config: ModelConfig, sizes: RunnerSizes, vae_state_size: int, dtype: torch.dtype) -> int:

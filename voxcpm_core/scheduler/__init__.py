@@ -2,6 +2,6 @@
 
 from voxcpm_core.scheduler.pools import PagePool, SlotPool, pages_for
 from voxcpm_core.scheduler.scheduler import Scheduler
-from voxcpm_core.scheduler.stream import Row, StepPlan, Stream
+from voxcpm_core.scheduler.stream import Batch, StepPlan, Stream
 
-__all__ = ["PagePool", "Row", "Scheduler", "SlotPool", "StepPlan", "Stream", "pages_for"]
+__all__ = ["Batch", "PagePool", "Scheduler", "SlotPool", "StepPlan", "Stream", "pages_for"]

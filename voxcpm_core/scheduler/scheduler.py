@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from voxcpm_core.lora.pool import Digested, LoraPool
 from voxcpm_core.scheduler.pools import PagePool, SlotPool, pages_for
 from voxcpm_core.scheduler.prefixes import PrefixCache
-from voxcpm_core.scheduler.stream import Row, StepPlan, Stream
+from voxcpm_core.scheduler.stream import Batch, StepPlan, Stream
 from voxcpm_core.types import EngineRequest, FinishReason
 
 
@@ -27,6 +27,7 @@ class Scheduler:
         self._max_prefill_tokens = max_prefill_tokens
         self._waiting: OrderedDict[int, Stream] = OrderedDict()
         self._running: dict[int, Stream] = {}  # by slot
+        self._batch: Batch | None = None  # of those who run; None: somebody joined or left since it was made
 
     @property
     def waiting(self) -> tuple[Stream, ...]:
@@ -35,6 +36,14 @@ class Scheduler:
     @property
     def running(self) -> tuple[Stream, ...]:
         return tuple(self._running.values())
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._running)
 
     @property
     def pages_total(self) -> int:
@@ -74,18 +83,26 @@ class Scheduler:
         """
         self._retire()
         self.admit(lambda stream: True)
-        prefills = tuple(stream for stream in self._running.values() if not stream.is_prefilled)
-        rows = []
-        for slot, stream in self._running.items():
-            rows.append(Row(stream, slot, stream.num_launched))
-            stream.is_prefilled = True
+        if not self._running:
+            return None
+        prefills: tuple[Stream, ...] = ()
+        if self._batch is None:
+            self._batch = Batch(self._running.values())
+            prefills = tuple(stream for stream in self._batch.streams if not stream.is_prefilled)
+            for stream in prefills:
+                stream.is_prefilled = True
+        patch_indices = []
+        for stream in self._batch.streams:
+            patch_indices.append(stream.num_launched)
             stream.num_launched += 1
-        return StepPlan(prefills, tuple(rows)) if rows else None
+        return StepPlan(prefills, self._batch, patch_indices)
 
     def admit(self, accepts: Callable[[Stream], bool]) -> tuple[Stream, ...]:
         """Take in those who wait longest, up to the first that is not accepted. Those whose prefix the caller does not
         launch, and mark so, have it in the next plan."""
         admitted: list[Stream] = []
+        if not self._waiting:
+            return ()
         num_tokens = sum(stream.num_unknown for stream in self._running.values() if not stream.is_prefilled)
         while self._waiting and self._slots.num_free:
             stream = next(iter(self._waiting.values()))
@@ -100,6 +117,7 @@ class Scheduler:
             del self._waiting[stream.stream_id]
             stream.slot = self._slots.acquire()
             self._running[stream.slot] = stream
+            self._batch = None
             admitted.append(stream)
             num_tokens += num_wanted
         return tuple(admitted)
@@ -124,17 +142,16 @@ class Scheduler:
         """Let no newcomer have what earlier streams filled."""
         self._prefixes.clear()
 
-    def observe(self, rows: Sequence[Row], stops: Sequence[bool]) -> list[FinishReason | None]:
+    def observe(self, step: StepPlan, stops: Sequence[bool]) -> list[FinishReason | None]:
         """Take in a collected step: `stops[i]` says that row i's next patch is to be its last.
 
         Returns for each row the reason why it ended with this patch, or None.
         """
         reasons: list[FinishReason | None] = []
-        for row, stop in zip(rows, stops, strict=True):
-            stream = row.stream
-            reasons.append(stream.finish_reason if row.patch_index == stream.last_index else None)
+        for stream, index, stop in zip(step.batch.streams, step.patch_indices, stops, strict=True):
+            reasons.append(stream.finish_reason if index == stream.last_index else None)
             if stop:
-                stream.observe_stop(row.patch_index + 1)
+                stream.observe_stop(index + 1)
         self._retire()
         return reasons
 
@@ -181,12 +198,12 @@ class Scheduler:
         return True
 
     def _retire(self) -> None:
-        for stream in self.running:
-            if stream.fully_launched:
-                self._release(stream)
+        for stream in [each for each in self._running.values() if each.num_launched > each.last_index]:
+            self._release(stream)
 
     def _release(self, stream: Stream) -> None:
         del self._running[stream.slot]
+        self._batch = None
         self._slots.release(stream.slot)
         self._pages.release(stream.pages)
         if stream.lora is not None:

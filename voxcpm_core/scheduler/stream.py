@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property
 
 from voxcpm_core.lora.pool import NO_SLOT, Digested
 from voxcpm_core.scheduler.prefixes import PrefixKey
@@ -49,10 +49,6 @@ class Stream:
         reference = self.request.reference
         return None if reference is None else (reference.digest, self.lora_digest)
 
-    @property
-    def fully_launched(self) -> bool:
-        return self.num_launched > self.last_index
-
     def observe_stop(self, patch_index: int) -> None:
         """The stop head asked, at the end of patch `patch_index - 1`, for this patch to be the last."""
         request = self.request
@@ -62,17 +58,40 @@ class Stream:
         self.finish_reason = FinishReason.STOP
 
 
-class Row(NamedTuple):
-    """One stream's part in a decode step."""
+class Batch:
+    """The streams of a decode step, a row each, in the order of admission.
 
-    stream: Stream
-    slot: int
-    patch_index: int
+    The same object serves step after step until a stream joins or leaves: what follows from who is there is worked out
+    once.
+    """
 
-    @property
-    def context_length(self) -> int:
-        """KV positions that exist after this step has fed its patch back."""
-        return self.stream.request.num_prefill + self.patch_index + 1
+    def __init__(self, streams: Iterable[Stream]) -> None:
+        self.streams = tuple(streams)
+
+    @cached_property
+    def stream_ids(self) -> list[int]:
+        return [stream.stream_id for stream in self.streams]
+
+    @cached_property
+    def slots(self) -> list[int]:
+        return [stream.slot for stream in self.streams]
+
+    @cached_property
+    def slots_by_timesteps(self) -> dict[int, list[int]]:
+        """Of streams that are solved together, by their number of Euler steps."""
+        groups: dict[int, list[int]] = {}
+        for stream in self.streams:
+            groups.setdefault(stream.request.inference_timesteps, []).append(stream.slot)
+        return groups
+
+    @cached_property
+    def heard(self) -> list[int]:
+        """Rows whose audio is wanted."""
+        return [row for row, stream in enumerate(self.streams) if stream.request.wants_audio]
+
+    @cached_property
+    def has_adapters(self) -> bool:
+        return any(stream.lora is not None for stream in self.streams)
 
 
 @dataclass(frozen=True)
@@ -80,4 +99,17 @@ class StepPlan:
     """One engine step: prefill the newcomers, then make one patch for every row (newcomers included)."""
 
     prefills: tuple[Stream, ...]
-    rows: tuple[Row, ...]
+    batch: Batch
+    patch_indices: list[int]  # of each row
+
+    @property
+    def max_context(self) -> int:
+        """The most KV positions that a row has after this step has fed its patch back."""
+        rows = zip(self.batch.streams, self.patch_indices, strict=True)
+        return max(stream.request.num_prefill + index + 1 for stream, index in rows)
+
+    def without(self, streams: Collection[Stream]) -> StepPlan:
+        """The same step when these have no row in it."""
+        rows = zip(self.batch.streams, self.patch_indices, strict=True)
+        kept = [(stream, index) for stream, index in rows if stream not in streams]
+        return StepPlan(self.prefills, Batch(stream for stream, _ in kept), [index for _, index in kept])
