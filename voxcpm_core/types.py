@@ -154,7 +154,7 @@ EventSink = Callable[[StreamEvent], None]
 
 @dataclass(frozen=True)
 class StepOutput:
-    """The patches of one engine step: of B rows that were made, A of them with audio, the N that somebody waits for."""
+    """The patches of one engine step: of B rows that were made, the N that somebody waits for."""
 
     stream_ids: list[int]  # [N]
     indices: list[int]  # [N] of the patches
@@ -162,7 +162,7 @@ class StepOutput:
     latents_rows: list[int]  # [N] rows of `latents`
     audio_rows: list[int | None]  # [N] rows of `audio`; None where audio was not asked for
     latents: FloatArray  # [B, patch_size, feat_dim]
-    audio: FloatArray  # [A, samples_per_patch], in [-1, 1]
+    audio: FloatArray  # [B, samples_per_patch], in [-1, 1]; [0, samples_per_patch] when nobody asked for any
 
 
 EngineEvent = StepOutput | tuple[int, Admitted | Failed]  # the int is the stream's id

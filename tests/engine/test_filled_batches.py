@@ -51,8 +51,8 @@ class RunAgain:
 class FreshArena:
     """New host memory for each step, as the outputs of graphs are overwritten."""
 
-    def take(self, like: list[torch.Tensor]) -> tuple[int, list[torch.Tensor]]:
-        return 0, [torch.empty_like(tensor) for tensor in like]
+    def take(self, num_bytes: int) -> tuple[int, torch.Tensor]:
+        return 0, torch.empty(num_bytes, dtype=torch.uint8)
 
     def collected(self, slot: int) -> None:
         """Nobody takes it."""

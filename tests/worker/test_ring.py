@@ -10,7 +10,7 @@ from voxcpm_core.worker.arena import RingArena
 from voxcpm_core.worker.lending import Lender
 from voxcpm_core.worker.ring import NUM_SLOTS, Ring, RingGeometry
 
-LIKE = [torch.zeros(3, 4, 8), torch.zeros(3, dtype=torch.bool), torch.zeros(2, 100)]
+NUM_BYTES = 5000
 
 
 @pytest.fixture
@@ -45,28 +45,30 @@ def test_an_array_elsewhere_has_no_place(ring):
         ring.locate(np.zeros(3, np.float32))
 
 
-def test_the_tensors_of_a_slot_do_not_overlap(ring):
+def test_the_memory_of_a_slot_is_its_own(ring):
     arena = RingArena(ring, pin=False)
-    _, tensors = arena.take(LIKE)
-    for value, tensor in enumerate(tensors):
-        tensor.fill_(value)
-    assert [(t.shape, t.dtype) for t in tensors] == [(t.shape, t.dtype) for t in LIKE]
-    assert [float(t.float().mean()) for t in tensors] == [0.0, 1.0, 2.0]
+    taken = dict(arena.take(NUM_BYTES) for _ in range(NUM_SLOTS))
+    for slot, memory in taken.items():
+        assert (memory.shape, memory.dtype) == ((NUM_BYTES,), torch.uint8)
+        memory.fill_(slot)
+    for slot, memory in taken.items():
+        assert set(memory.tolist()) == {slot}
+        assert ring.locate(memory.numpy().view(np.float32)) == (slot, 0)
 
 
 def test_slots_that_were_not_sent_come_back_by_themselves_and_sent_ones_do_not(ring):
     arena = RingArena(ring, pin=False)
     for _ in range(3 * NUM_SLOTS):  # more steps than slots, none of which anybody wanted
-        arena.collected(arena.take(LIKE)[0])
-    sent = arena.take(LIKE)[0]
+        arena.collected(arena.take(NUM_BYTES)[0])
+    sent = arena.take(NUM_BYTES)[0]
     arena.collected(sent)
     arena.sent(sent)
     for _ in range(3 * NUM_SLOTS):
-        slot = arena.take(LIKE)[0]
+        slot = arena.take(NUM_BYTES)[0]
         assert slot != sent
         arena.collected(slot)
     ring.release([sent])
-    taken = {arena.take(LIKE)[0] for _ in range(NUM_SLOTS)}
+    taken = {arena.take(NUM_BYTES)[0] for _ in range(NUM_SLOTS)}
     assert sent in taken
 
 

@@ -19,7 +19,8 @@ from voxcpm_core.errors import ErrorCode, RequestError, shown
 from voxcpm_core.faults import internal_error
 from voxcpm_core.lora.library import LoraLibrary
 from voxcpm_core.lora.slots import LoadedLora
-from voxcpm_core.runner import InFlight, Runner, StepResult
+from voxcpm_core.output_layout import HostOutputs
+from voxcpm_core.runner import InFlight, Runner
 from voxcpm_core.scheduler import Scheduler, StepPlan, Stream
 from voxcpm_core.types import (
     PAD_SIDES,
@@ -265,20 +266,20 @@ class EngineCore:
 
     def _collect(self, step: InFlight) -> None:
         try:
-            result = self.runner.collect(step)
+            outputs = self.runner.collect(step)
             self._pace.collected(self.runner.freed_ns / 1e9, next_in_flight=bool(self._in_flight))
         except Exception as error:
             self._fail_step(step.plan, error)
             return
-        reasons = self._scheduler.observe(step.plan, result.stops)
-        is_finite = np.isfinite(result.latents)
+        reasons = self._scheduler.observe(step.plan, outputs.stops.tolist())
+        is_finite = np.isfinite(outputs.latents)
         if not is_finite.all():
             rows = zip(step.plan.batch.streams, is_finite, strict=True)
             broken = [stream for stream, finite in rows if not finite.all()]
             self._fail_streams(broken, FloatingPointError("a latent is not finite"))
-        self._emit(step.plan, result, reasons)
+        self._emit(step.plan, outputs, reasons)
 
-    def _emit(self, plan: StepPlan, result: StepResult, reasons: list[FinishReason | None]) -> None:
+    def _emit(self, plan: StepPlan, outputs: HostOutputs, reasons: list[FinishReason | None]) -> None:
         """Give out the patches of streams that have not ended."""
         stream_ids = plan.batch.stream_ids
         live = [row for row, stream_id in enumerate(stream_ids) if stream_id in self._streams]
@@ -293,9 +294,9 @@ class EngineCore:
             indices=of_live(plan.patch_indices),
             reasons=of_live(reasons),
             latents_rows=live,
-            audio_rows=of_live(result.audio_rows),
-            latents=result.latents,
-            audio=result.audio,
+            audio_rows=of_live(plan.batch.audio_rows),
+            latents=outputs.latents,
+            audio=outputs.audio,
         )
         for stream_id, reason in zip(output.stream_ids, output.reasons, strict=True):
             if reason is not None:

@@ -7,7 +7,7 @@ captured in CUDA graphs; only the numbers of the slots come from the host.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,25 +17,20 @@ from voxcpm_core.kernels.paged_attention import PagedContext
 from voxcpm_core.model.dit import Given
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
+from voxcpm_core.output_layout import OutputLayout
+from voxcpm_core.runner.beside import Beside
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.noise import NoiseSource
+from voxcpm_core.runner.outputs import StepOutputs, step_outputs
 from voxcpm_core.runner.threads import threads_for
 from voxcpm_core.runner.upload import upload
 from voxcpm_core.vae import StreamDecoder
 
 
-class StepOutputs(NamedTuple):
-    """What the host wants of a step."""
-
-    patches: Tensor  # float32 [B, P, C]
-    stop: Tensor  # bool [B]: the next patch is to be the last
-    audio: Tensor  # float32 [A, samples_per_patch], of those rows that are heard
-
-
 class Stepper(Protocol):
     """Runs the parts of a step for slots given by number."""
 
-    beside: torch.cuda.Stream | None  # where audio is made while the current stream goes on; None: in line
+    beside: Beside | None  # where audio is made while the current stream goes on; None: in line
 
     def solve(self, slots: Sequence[int], num_steps: int) -> None:
         """Make each slot's next patch in so many Euler steps, and keep it as its last."""
@@ -43,7 +38,7 @@ class Stepper(Protocol):
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
         """Decode the patches of the rows `heard`, feed all back, and advance.
 
-        The outputs last until the next step finishes.
+        The outputs, which may have more rows, last until the next step finishes.
         """
 
 
@@ -96,14 +91,12 @@ class DecodeStep:
         noise = self.noise(seeds, indices, config.patch_size, config.feat_dim).to(self.model.dtype)
         return (noise * buffers.temperature[slots].view(-1, 1, 1)).to(self.model.dtype)
 
-    def patches(self, slots: Tensor) -> Tensor:
-        """What was solved last for slots int64 [B]. # [B, P, C]"""
-        return self.buffers.last_patch[slots]
+    def patches(self, slots: Tensor, out: Tensor | None = None) -> Tensor:
+        """What was solved last for slots int64 [B], in `out` where that is given. # [B, P, C]"""
+        return torch.index_select(self.buffers.last_patch, 0, slots, out=out)
 
     def decode_audio(self, slots: Tensor, patches: Tensor) -> Tensor:
         """patches: [B, P, C] of slots int64 [B]. # float32 [B, samples_per_patch]"""
-        if not len(slots):
-            return torch.zeros(0, self.model.config.samples_per_patch, device=slots.device)
         return self._decoder.decode_slots(patches.float().transpose(1, 2), self.buffers.vae_state, slots)
 
     def feed_back(self, slots: Tensor, patches: Tensor, max_context: int) -> Tensor:
@@ -130,6 +123,7 @@ class EagerStepper:
     def __init__(self, step: DecodeStep) -> None:
         self._step = step
         self._device = step.model.device
+        self._layout = OutputLayout.of(step.model.config)
 
     def solve(self, slots: Sequence[int], num_steps: int) -> None:
         num_values = len(slots) * self._step.model.config.dit.hidden_size
@@ -139,9 +133,15 @@ class EagerStepper:
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
         dev_slots = self._upload(slots)
         patches = self._step.patches(dev_slots)
-        rows = slice(None) if len(heard) == len(slots) else self._upload(heard)
-        audio = self._step.decode_audio(dev_slots[rows], patches[rows])
-        return StepOutputs(patches.float(), self._step.feed_back(dev_slots, patches, max_context), audio)
+        num_bytes = self._layout.num_bytes(len(slots), bool(heard))
+        memory = torch.empty(num_bytes, dtype=torch.uint8, device=self._device)
+        outputs = step_outputs(self._layout, memory, len(slots), bool(heard))
+        outputs.patches.copy_(patches)
+        if heard:
+            rows = slice(None) if len(heard) == len(slots) else self._upload(heard)
+            outputs.audio[rows] = self._step.decode_audio(dev_slots[rows], patches[rows])
+        outputs.stop.copy_(self._step.feed_back(dev_slots, patches, max_context))
+        return outputs
 
     def _upload(self, numbers: Sequence[int]) -> Tensor:
         return upload(np.array(numbers, np.int64), self._device)

@@ -9,17 +9,30 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from voxcpm_core.runner.decode import DecodeStep, StepOutputs
+from voxcpm_core.output_layout import OutputLayout
+from voxcpm_core.runner.beside import Beside
+from voxcpm_core.runner.decode import DecodeStep
 from voxcpm_core.runner.evaluations import EvaluationGraphs
+from voxcpm_core.runner.outputs import StepOutputs, step_outputs
 from voxcpm_core.runner.replay import Replay
 from voxcpm_core.runner.sizes import batch_sizes
 from voxcpm_core.runner.slot_numbers import SlotNumbers
 from voxcpm_core.runner.variants import Variants
 
 MIN_STEPS = 2  # of which one is evaluated
+
+
+class Finishing(NamedTuple):
+    """What the graphs that follow the solve of a batch read and write."""
+
+    slots: Tensor  # int64 [size]
+    patches: Tensor  # [size, P, C] that were solved; the next solve writes elsewhere
+    outputs: StepOutputs
 
 
 class GraphStepper:
@@ -44,13 +57,15 @@ class GraphStepper:
         self._evaluations = EvaluationGraphs(step, self._solving, max_running, max_steps, self.pool)
         self._feed_backs: Variants[Replay[None]] = Variants(step.model)
         self._audios: dict[int, Replay[None]] = {}
-        self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
-        # Outside the pools, where the next solve would overwrite them while they are copied to the host.
-        self._outputs = StepOutputs(
-            torch.zeros(max_running, config.patch_size, config.feat_dim, device=device),
-            torch.zeros(max_running, dtype=torch.bool, device=device),
-            torch.zeros(max_running, config.samples_per_patch, device=device),
-        )
+        self.beside = Beside(device)
+        # Outside the pools: audio is made, and outputs are copied to the host, while the next solve uses those.
+        layout = OutputLayout.of(config)
+        patches = torch.zeros(max_running, config.patch_size, config.feat_dim, device=device, dtype=step.model.dtype)
+        outputs = torch.zeros(layout.num_bytes(max_running), dtype=torch.uint8, device=device)
+        self._finishings = {
+            size: Finishing(self._finishing.of(size), patches[:size], step_outputs(layout, outputs, size))
+            for size in self.sizes
+        }
 
     def capture(self, size: int) -> None:
         """All graphs of a size, each launched once on nobody: the first launch of a graph takes longer than others."""
@@ -76,20 +91,18 @@ class GraphStepper:
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
         self.join()  # the audio of the step before reads what is set and captured here
         size = self._size(len(slots))
-        feed_back, audio = self._feed_back(size), self._audio(size)
+        feed_back, audio, finishing = self._feed_back(size), self._audio(size), self._finishings[size]
         self._finishing.set(slots, size)
-        self._outputs.patches[:size].copy_(self._step.patches(self._finishing.of(size)))
-        if self.beside is not None:
-            self.beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.beside):
+        self._step.patches(finishing.slots, out=finishing.patches)
+        self.beside.follow()
+        with self.beside.launched():
             audio.launch()
         feed_back.launch()
-        return StepOutputs(*(output[: len(slots)] for output in self._outputs))
+        return finishing.outputs
 
     def join(self) -> None:
         """Let the current stream's further work wait for the audio that is made beside."""
-        if self.beside is not None:
-            torch.cuda.current_stream().wait_stream(self.beside)
+        self.beside.join()
 
     def _size(self, num_rows: int) -> int:
         return self.sizes[bisect_left(self.sizes, num_rows)]
@@ -103,11 +116,11 @@ class GraphStepper:
 
     def _feed_back(self, size: int) -> Replay[None]:
         def record() -> Replay[None]:
-            slots = self._finishing.nobody(size)
+            slots, patches, outputs = self._finishing_nobody(size)
 
             def work() -> None:
-                stop = self._step.feed_back(slots, self._step.patches(slots), self._step.most_context)
-                self._outputs.stop[:size].copy_(stop)
+                outputs.patches.copy_(patches)
+                outputs.stop.copy_(self._step.feed_back(slots, patches, self._step.most_context))
 
             return Replay(work, self.pool)
 
@@ -115,10 +128,15 @@ class GraphStepper:
 
     def _audio(self, size: int) -> Replay[None]:
         if size not in self._audios:
-            slots, patches = self._finishing.nobody(size), self._outputs.patches[:size]
+            slots, patches, outputs = self._finishing_nobody(size)
 
             def work() -> None:
-                self._outputs.audio[:size].copy_(self._step.decode_audio(slots, patches))
+                outputs.audio.copy_(self._step.decode_audio(slots, patches))
 
             self._audios[size] = Replay(work, self._audio_pool, yields=True)
         return self._audios[size]
+
+    def _finishing_nobody(self, size: int) -> Finishing:
+        """For a capture, which runs for real."""
+        self._finishing.set((), size)
+        return self._finishings[size]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,12 +13,14 @@ from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.kernel_set import KernelSet
 from voxcpm_core.model.kv_cache import KvCache
 from voxcpm_core.model.voxcpm import VoxCPMModel
+from voxcpm_core.output_layout import HostOutputs, OutputLayout
 from voxcpm_core.runner.beside import Beside
 from voxcpm_core.runner.buffers import SlotBuffers
 from voxcpm_core.runner.conditions import ConditionEncoder, Encoding
-from voxcpm_core.runner.decode import DecodeStep, EagerStepper, StepOutputs, Stepper
+from voxcpm_core.runner.decode import DecodeStep, EagerStepper, Stepper
 from voxcpm_core.runner.graph_set import GraphSet, make_graphs
 from voxcpm_core.runner.noise import CounterNoise, NoiseSource
+from voxcpm_core.runner.outputs import StepOutputs
 from voxcpm_core.runner.prefill import Failures, Prefiller
 from voxcpm_core.runner.prefill_step import EagerPrefill, PrefillRunner, PrefillStep
 from voxcpm_core.runner.sizes import RunnerSizes
@@ -35,22 +37,12 @@ class InFlight:
     plan: StepPlan  # with the rows that ran
     failures: tuple[tuple[Stream, Exception], ...]  # newcomers whose prefill raised; they have no row
     copy: HostCopy | None  # None: no row ran
-    audio_rows: list[int | None] = field(default_factory=list)  # of each row; None: nobody hears it
+    num_rows: int = 0  # of its outputs, of which the first are the plan's
 
     @property
     def device_is_free(self) -> bool:
         """All of it is done but what is made beside the next step."""
         return self.copy is None or self.copy.device_is_free
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """Host copies of one step's outputs: B rows."""
-
-    latents: FloatArray  # [B, P, C]
-    audio: FloatArray  # [A, samples_per_patch]
-    stops: list[bool]  # [B]
-    audio_rows: list[int | None]  # [B], rows of `audio`; None: nobody hears it
 
 
 class Runner:
@@ -82,6 +74,7 @@ class Runner:
             self.graphs = make_graphs(self.decode_step, self.prefill_step, sizes, kernels.layer_ops)
             stepper, prefill = self.graphs.stepper, self.graphs.prefill
         self._stepper = stepper
+        self._layout = OutputLayout.of(model.config)
         self._beside = Beside(model.device)
         self._prefill = Prefiller(model, self.conditions, decoder, buffers, cache, prefill)
         self._copier = HostCopier(model.device, arena)
@@ -102,12 +95,8 @@ class Runner:
             if not plan.patch_indices:
                 return InFlight(plan, tuple(failures), None)
         outputs = self._decode(plan)
-        # A batch may hold the audio of all its rows, or of those alone that are heard.
-        heard, num_rows = plan.batch.heard, len(plan.patch_indices)
-        places = heard if len(outputs.audio) == num_rows else range(len(heard))
-        place_of = dict(zip(heard, places, strict=True))
-        audio_rows = [place_of.get(row) for row in range(num_rows)]
-        return InFlight(plan, tuple(failures), self._copier.send([*outputs], self._stepper.beside), audio_rows)
+        copy = self._copier.send(outputs.memory, self._stepper.beside)
+        return InFlight(plan, tuple(failures), copy, outputs.num_rows)
 
     @property
     def can_prefill_beside(self) -> bool:
@@ -154,13 +143,13 @@ class Runner:
         if self.model.device.type == "cuda":
             torch.cuda.synchronize(self.model.device)
 
-    def collect(self, step: InFlight) -> StepResult:
+    def collect(self, step: InFlight) -> HostOutputs:
         """Wait for a launched step with rows and take its outputs."""
         assert step.copy is not None
-        latents, stops, audio = step.copy.wait()
+        memory = step.copy.wait().numpy()
         self.collected_ns = time.monotonic_ns()
         self.freed_ns = self.collected_ns - int(1e9 * step.copy.lag_s)
-        return StepResult(latents.numpy(), audio.numpy(), stops.tolist(), step.audio_rows)
+        return self._layout.on_host(memory, step.num_rows, len(step.plan.patch_indices))
 
     def _decode(self, plan: StepPlan) -> StepOutputs:
         """One batched solve per number of timesteps, then the rest for all rows at once."""

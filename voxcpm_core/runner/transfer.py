@@ -7,12 +7,14 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from voxcpm_core.runner.beside import Beside
+
 
 class HostArena(Protocol):
     """Host memory for the outputs of steps, given out slot by slot."""
 
-    def take(self, like: list[Tensor]) -> tuple[int, list[Tensor]]:
-        """A slot, and host tensors in it with the shapes and types of `like`."""
+    def take(self, num_bytes: int) -> tuple[int, Tensor]:
+        """A slot, and so much of its memory. # uint8 [num_bytes]"""
         ...
 
     def collected(self, slot: int) -> None:
@@ -33,23 +35,23 @@ class HostCopier:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._latest: torch.cuda.Event | None = None
 
-    def send(self, tensors: list[Tensor], beside: torch.cuda.Stream | None = None) -> HostCopy:
-        """Begin to copy what the current stream, and the one beside it, make of `tensors`."""
-        slot, hosts = self._take(tensors)
+    def send(self, memory: Tensor, beside: Beside | None = None) -> HostCopy:
+        """Begin to copy memory uint8 [n], once the current stream and what was launched beside it have filled it."""
+        slot, host = self._take(memory)
         if self._stream is None:
             if self._arena is not None:
-                _copy(hosts, tensors)
-            return HostCopy(hosts, [], None, self._arena, slot)
+                host.copy_(memory)
+            return HostCopy(host, None, None, self._arena, slot)
         free, done = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         free.record(torch.cuda.current_stream(self._device))
         self._stream.wait_event(free)
-        if beside is not None:
-            self._stream.wait_stream(beside)
+        if beside is not None and beside.latest is not None:
+            self._stream.wait_event(beside.latest)
         with torch.cuda.stream(self._stream):
-            _copy(hosts, tensors)
+            host.copy_(memory, non_blocking=True)
         done.record(self._stream)
         self._latest = done
-        return HostCopy(hosts, tensors, Times(free, done), self._arena, slot)
+        return HostCopy(host, memory, Times(free, done), self._arena, slot)
 
     def hold(self) -> None:
         """Let the current stream's further work wait for the copies under way, and for what makes their contents; the
@@ -57,13 +59,13 @@ class HostCopier:
         if self._latest is not None:
             torch.cuda.current_stream(self._device).wait_event(self._latest)
 
-    def _take(self, tensors: list[Tensor]) -> tuple[int, list[Tensor]]:
+    def _take(self, memory: Tensor) -> tuple[int, Tensor]:
         if self._arena is not None:
-            return self._arena.take(tensors)
+            return self._arena.take(len(memory))
         if self._stream is None:
-            return 0, tensors
+            return 0, memory
         # torch caches pinned blocks, so this allocates only until every size has been seen twice.
-        return 0, [torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in tensors]
+        return 0, torch.empty(len(memory), dtype=torch.uint8, pin_memory=True)
 
 
 class Times(NamedTuple):
@@ -74,13 +76,13 @@ class Times(NamedTuple):
 
 
 class HostCopy:
-    """Tensors on their way to the host. `wait` blocks until they are there."""
+    """Outputs on their way to the host. `wait` blocks until they are there."""
 
     def __init__(
-        self, hosts: list[Tensor], sources: list[Tensor], times: Times | None, arena: HostArena | None, slot: int
+        self, host: Tensor, source: Tensor | None, times: Times | None, arena: HostArena | None, slot: int
     ) -> None:
-        self._hosts = hosts
-        self._sources = sources  # kept: torch would give their memory away without regard to the copying stream
+        self._host = host
+        self._source = source  # kept: torch would give its memory away without regard to the copying stream
         self._times = times
         self._arena = arena
         self._slot = slot
@@ -94,17 +96,13 @@ class HostCopy:
         """Between the device being free and the end of the copy, once that is over."""
         return 0.0 if self._times is None else self._times.free.elapsed_time(self._times.done) / 1e3
 
-    def wait(self) -> list[Tensor]:
+    def wait(self) -> Tensor:
+        """uint8 [n], as it was sent."""
         try:
             if self._times is not None:
                 self._times.done.synchronize()
-            return self._hosts
+            return self._host
         finally:
-            self._sources = []
+            self._source = None
             if self._arena is not None:
                 self._arena.collected(self._slot)
-
-
-def _copy(hosts: list[Tensor], tensors: list[Tensor]) -> None:
-    for host, dev in zip(hosts, tensors, strict=True):
-        host.copy_(dev, non_blocking=True)

@@ -90,6 +90,11 @@ class Batch:
         return [row for row, stream in enumerate(self.streams) if stream.request.wants_audio]
 
     @cached_property
+    def audio_rows(self) -> list[int | None]:
+        """Of each stream, where its audio lies among that of all; None where that is not wanted."""
+        return [row if stream.request.wants_audio else None for row, stream in enumerate(self.streams)]
+
+    @cached_property
     def has_adapters(self) -> bool:
         return any(stream.lora is not None for stream in self.streams)
 

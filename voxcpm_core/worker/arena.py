@@ -11,7 +11,6 @@ from torch import Tensor
 from voxcpm_core.worker.ring import Ring
 
 _POLL_S = 0.0002
-_ALIGNMENT = 64  # bytes
 
 
 class RingArena:
@@ -32,19 +31,14 @@ class RingArena:
             if int(status) != 0:
                 raise RuntimeError(f"the ring could not be pinned: {status}")
 
-    def take(self, like: list[Tensor]) -> tuple[int, list[Tensor]]:
-        """A slot, and host tensors in it shaped as `like`. Waits while the parent holds all slots."""
+    def take(self, num_bytes: int) -> tuple[int, Tensor]:
+        """A slot, and so much of its memory. Waits while the parent holds all slots. # uint8 [num_bytes]"""
         self.ring.release(self._collected)
         self._collected.clear()
         while (slot := self.ring.take()) is None:
             time.sleep(_POLL_S)
         offset = self.ring.geometry.slot_offset(slot)
-        tensors = []
-        for tensor in like:
-            num_bytes = tensor.numel() * tensor.element_size()
-            tensors.append(self._bytes[offset : offset + num_bytes].view(tensor.dtype).view(tensor.shape))
-            offset += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
-        return slot, tensors
+        return slot, self._bytes[offset : offset + num_bytes]
 
     def collected(self, slot: int) -> None:
         """Its step is over; what is not sent until the next `take` is forgotten."""

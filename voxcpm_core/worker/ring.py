@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voxcpm_core.config import EngineConfig, ModelConfig
+from voxcpm_core.output_layout import OutputLayout
 from voxcpm_core.types import FloatArray
 
 NUM_SLOTS = 12  # two steps in flight; what others hold is still being encoded or sent
@@ -32,9 +33,8 @@ class RingGeometry:
 
     @classmethod
     def of(cls, model: ModelConfig, config: EngineConfig) -> RingGeometry:
-        """Room for latents (float32), audio (float32) and stop flags of a full step in each slot."""
-        row_bytes = 4 * (model.patch_size * model.feat_dim + model.samples_per_patch) + 1
-        needed = config.max_running * row_bytes
+        """Room for the outputs of a full step in each slot."""
+        needed = OutputLayout.of(model).num_bytes(config.max_running)
         return cls(-(-needed // mmap.PAGESIZE) * mmap.PAGESIZE)
 
     @property
