@@ -253,12 +253,11 @@ class EngineCore:
     def _launched(self, step: InFlight) -> None:
         self._num_steps += 1
         self._num_patches += len(step.plan.patch_indices)
-        for stream, index in zip(step.plan.batch.streams, step.plan.patch_indices, strict=True):
-            if index == 0:
-                self._num_prefills += 1
-                self._num_shared_positions += stream.num_known
-                self._num_prefill_positions += stream.request.num_prefill - stream.num_known
-                self._scheduler.prefilled(stream)
+        for stream in step.plan.newcomers:
+            self._num_prefills += 1
+            self._num_shared_positions += stream.num_known
+            self._num_prefill_positions += stream.request.num_prefill - stream.num_known
+            self._scheduler.prefilled(stream)
         for stream, error in step.failures:
             self._fail_streams([stream], error)
         if step.copy is not None:

@@ -1,21 +1,26 @@
-"""Work on the device beside that of the current stream."""
+"""Work on the device beside that of an engine's own stream."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
+Result = TypeVar("Result")
+
 
 class Beside:
-    """On CUDA a stream of its own; elsewhere there is nothing but the order of calls."""
+    """On CUDA a stream of its own; elsewhere there is nothing but the order of calls.
+
+    Beside what: the stream that is current when this is made, on which the engine launches all else.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = None
+        self._stream: torch.cuda.Stream | None = None
         self.latest: torch.cuda.Event | None = None  # the end of what was launched beside last
         if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)
+            self._engine, self._stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
             # Recorded again and again: who waits for an event waits for its latest record by then, or for nothing.
             self.latest, self._awaited = torch.cuda.Event(), torch.cuda.Event()
 
@@ -23,25 +28,23 @@ class Beside:
     def is_idle(self) -> bool:
         return self.latest is None or self.latest.query()
 
-    @contextmanager
-    def launched(self) -> Iterator[None]:
-        """What is launched inside comes after all that was launched so, and all before `follow` was called."""
+    def launch(self, work: Callable[[], Result]) -> Result:
+        """What `work` launches comes after all that was launched so, and all before `follow` was called."""
         if self._stream is None:
-            yield
-            return
+            return work()
         self._stream.wait_event(self._awaited)
-        with torch.cuda.stream(self._stream):
+        with self._stream:
             try:
-                yield
+                return work()
             finally:
                 self._stream.record_event(self.latest)
 
     def join(self) -> None:
-        """Let the current stream's further work wait for what was launched beside."""
+        """Let the engine's further work wait for what was launched beside."""
         if self.latest is not None:
-            torch.cuda.current_stream().wait_event(self.latest)
+            self._engine.wait_event(self.latest)
 
     def follow(self) -> None:
-        """Let what will be launched beside wait for what the current stream has by now."""
+        """Let what will be launched beside wait for what the engine has launched by now."""
         if self._stream is not None:
-            torch.cuda.current_stream().record_event(self._awaited)
+            self._engine.record_event(self._awaited)

@@ -30,7 +30,7 @@ from voxcpm_core.vae import StreamDecoder
 class Stepper(Protocol):
     """Runs the parts of a step for slots given by number."""
 
-    beside: Beside | None  # where audio is made while the current stream goes on; None: in line
+    beside: Beside | None  # where audio is made while the engine's stream goes on; None: in line
 
     def solve(self, slots: Sequence[int], num_steps: int) -> None:
         """Make each slot's next patch in so many Euler steps, and keep it as its last."""

@@ -95,13 +95,12 @@ class GraphStepper:
         self._finishing.set(slots, size)
         self._step.patches(finishing.slots, out=finishing.patches)
         self.beside.follow()
-        with self.beside.launched():
-            audio.launch()
+        self.beside.launch(audio.launch)
         feed_back.launch()
         return finishing.outputs
 
     def join(self) -> None:
-        """Let the current stream's further work wait for the audio that is made beside."""
+        """Let the engine's further work wait for the audio that is made beside."""
         self.beside.join()
 
     def _size(self, num_rows: int) -> int:

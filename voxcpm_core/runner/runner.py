@@ -83,12 +83,12 @@ class Runner:
     def launch(self, plan: StepPlan) -> InFlight:
         """Enqueue a step's work. A newcomer whose prefill raises is left out; a raising decode is the caller's."""
         self._beside.join()
-        if plan.prefills:
-            self._copier.hold()  # audio is still made beside, in slots that newcomers may take over
         if self.model.lora is not None:
             self.model.lora.is_idle = not plan.batch.has_adapters
-        failures = self._prefill(plan.prefills)
+        failures: Failures = []
         if plan.prefills:
+            self._copier.hold()  # audio is still made beside, in slots that newcomers may take over
+            failures = self._prefill(plan.prefills)
             self._beside.follow()
         if failures:
             plan = plan.without({stream for stream, _ in failures})
@@ -113,8 +113,7 @@ class Runner:
         after them. Those that raised, and what."""
         if self.model.lora is not None:
             self.model.lora.is_idle = True
-        with self._beside.launched():
-            return self._prefill(streams)
+        return self._beside.launch(lambda: self._prefill(streams))
 
     @torch.inference_mode()
     def capture(self) -> None:

@@ -25,39 +25,40 @@ class HostArena(Protocol):
 class HostCopier:
     """Sends the outputs of steps to the host, into `arena` where there is one.
 
-    On CUDA a stream of its own copies, so that the next step starts at once. Whoever overwrites what was sent calls
-    `hold` before.
+    On CUDA a stream of its own copies, so that the next step starts at once on the stream that is current when this is
+    made. Whoever overwrites what was sent calls `hold` before.
     """
 
     def __init__(self, device: torch.device, arena: HostArena | None = None) -> None:
-        self._device = device
         self._arena = arena
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._engine, self._stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
         self._latest: torch.cuda.Event | None = None
 
     def send(self, memory: Tensor, beside: Beside | None = None) -> HostCopy:
-        """Begin to copy memory uint8 [n], once the current stream and what was launched beside it have filled it."""
+        """Begin to copy memory uint8 [n], once what was launched by now, beside too, has filled it."""
         slot, host = self._take(memory)
         if self._stream is None:
             if self._arena is not None:
                 host.copy_(memory)
             return HostCopy(host, None, None, self._arena, slot)
         free, done = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        free.record(torch.cuda.current_stream(self._device))
+        free.record(self._engine)
         self._stream.wait_event(free)
         if beside is not None and beside.latest is not None:
             self._stream.wait_event(beside.latest)
-        with torch.cuda.stream(self._stream):
+        with self._stream:
             host.copy_(memory, non_blocking=True)
         done.record(self._stream)
         self._latest = done
         return HostCopy(host, memory, Times(free, done), self._arena, slot)
 
     def hold(self) -> None:
-        """Let the current stream's further work wait for the copies under way, and for what makes their contents; the
-        host does not wait."""
+        """Let the engine's further work wait for the copies under way, and for what makes their contents; the host does
+        not wait."""
         if self._latest is not None:
-            torch.cuda.current_stream(self._device).wait_event(self._latest)
+            self._engine.wait_event(self._latest)
 
     def _take(self, memory: Tensor) -> tuple[int, Tensor]:
         if self._arena is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from itertools import compress
 
 from voxcpm_core.lora.pool import Digested, LoraPool
 from voxcpm_core.scheduler.pools import PagePool, SlotPool, pages_for
@@ -85,17 +86,17 @@ class Scheduler:
         self.admit(lambda stream: True)
         if not self._running:
             return None
-        prefills: tuple[Stream, ...] = ()
+        newcomers: tuple[Stream, ...] = ()
         if self._batch is None:
             self._batch = Batch(self._running.values())
-            prefills = tuple(stream for stream in self._batch.streams if not stream.is_prefilled)
-            for stream in prefills:
-                stream.is_prefilled = True
-        patch_indices = []
+            newcomers = tuple(stream for stream in self._batch.streams if not stream.num_launched)
+        prefills = tuple(stream for stream in newcomers if not stream.is_prefilled)
+        for stream in prefills:
+            stream.is_prefilled = True
+        patch_indices = [stream.num_launched for stream in self._batch.streams]
         for stream in self._batch.streams:
-            patch_indices.append(stream.num_launched)
             stream.num_launched += 1
-        return StepPlan(prefills, self._batch, patch_indices)
+        return StepPlan(newcomers, prefills, self._batch, patch_indices)
 
     def admit(self, accepts: Callable[[Stream], bool]) -> tuple[Stream, ...]:
         """Take in those who wait longest, up to the first that is not accepted. Those whose prefix the caller does not
@@ -147,11 +148,12 @@ class Scheduler:
 
         Returns for each row the reason why it ended with this patch, or None.
         """
-        reasons: list[FinishReason | None] = []
-        for stream, index, stop in zip(step.batch.streams, step.patch_indices, stops, strict=True):
-            reasons.append(stream.finish_reason if index == stream.last_index else None)
-            if stop:
-                stream.observe_stop(index + 1)
+        reasons = [
+            stream.finish_reason if index == stream.last_index else None
+            for stream, index in zip(step.batch.streams, step.patch_indices, strict=True)
+        ]
+        for stream, index in compress(zip(step.batch.streams, step.patch_indices, strict=True), stops):
+            stream.observe_stop(index + 1)
         self._retire()
         return reasons
 

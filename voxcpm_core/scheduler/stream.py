@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import add
 
 from voxcpm_core.lora.pool import NO_SLOT, Digested
 from voxcpm_core.scheduler.prefixes import PrefixKey
@@ -77,6 +78,10 @@ class Batch:
         return [stream.slot for stream in self.streams]
 
     @cached_property
+    def prefill_lengths(self) -> list[int]:
+        return [stream.request.num_prefill for stream in self.streams]
+
+    @cached_property
     def slots_by_timesteps(self) -> dict[int, list[int]]:
         """Of streams that are solved together, by their number of Euler steps."""
         groups: dict[int, list[int]] = {}
@@ -101,20 +106,23 @@ class Batch:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """One engine step: prefill the newcomers, then make one patch for every row (newcomers included)."""
+    """One engine step: prefill newcomers, then make one patch for every row (newcomers included)."""
 
-    prefills: tuple[Stream, ...]
+    newcomers: tuple[Stream, ...]  # who has a row for the first time
+    prefills: tuple[Stream, ...]  # of them, those whose prefixes are still to be run
     batch: Batch
     patch_indices: list[int]  # of each row
 
     @property
     def max_context(self) -> int:
         """The most KV positions that a row has after this step has fed its patch back."""
-        rows = zip(self.batch.streams, self.patch_indices, strict=True)
-        return max(stream.request.num_prefill + index + 1 for stream, index in rows)
+        longest: int = max(map(add, self.batch.prefill_lengths, self.patch_indices))
+        return longest + 1
 
     def without(self, streams: Collection[Stream]) -> StepPlan:
-        """The same step when these have no row in it."""
+        """The same step when these newcomers have no row in it."""
         rows = zip(self.batch.streams, self.patch_indices, strict=True)
         kept = [(stream, index) for stream, index in rows if stream not in streams]
-        return StepPlan(self.prefills, Batch(stream for stream, _ in kept), [index for _, index in kept])
+        newcomers = tuple(stream for stream in self.newcomers if stream not in streams)
+        batch = Batch(stream for stream, _ in kept)
+        return StepPlan(newcomers, self.prefills, batch, [index for _, index in kept])
