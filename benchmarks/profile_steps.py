@@ -13,6 +13,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from tests.engine.harness import Harness
+from voxcpm_core.runner.replay import Replay
 
 
 class TimedSteps:
@@ -22,14 +23,23 @@ class TimedSteps:
         self._launch, self._collect, self._runner = runner.launch, runner.collect, runner
         self.spans: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self.host_ms: list[float] = []  # to launch
+        self.graphs_ms: list[float] = []  # of that, to launch graphs
         self.wait_ms: list[float] = []  # for the outputs
 
     def __enter__(self) -> TimedSteps:
         self._runner.launch, self._runner.collect = self.launch, self.collect
+        self._replay = Replay.launch
+        Replay.launch = lambda graph: self.replay(graph)  # type: ignore[method-assign]
         return self
 
     def __exit__(self, *_: object) -> None:
         del self._runner.launch, self._runner.collect  # the class's own again
+        Replay.launch = self._replay  # type: ignore[method-assign]
+
+    def replay(self, graph: Replay[Any]) -> None:
+        start_s = time.perf_counter()
+        self._replay(graph)
+        self.graphs_ms[-1] += 1e3 * (time.perf_counter() - start_s)
 
     def collect(self, step: Any) -> Any:
         start_s = time.perf_counter()
@@ -40,6 +50,7 @@ class TimedSteps:
     def launch(self, plan: Any) -> Any:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
+        self.graphs_ms.append(0.0)
         start_s = time.perf_counter()
         launched = self._launch(plan)
         self.host_ms.append(1e3 * (time.perf_counter() - start_s))
@@ -68,6 +79,7 @@ def profile_steps(harness: Harness, num_steps: int) -> dict[str, float]:
         "step_ms": statistics.median(steps_ms),
         "step_max_ms": max(steps_ms),
         "launch_host_ms": statistics.median(timed.host_ms),
+        "launch_graphs_ms": statistics.median(timed.graphs_ms),
         "host_ms": statistics.median(np.subtract(steps_ms, timed.wait_ms[-num_steps:])),
         "idle_share": idle_share,
     }

@@ -1,6 +1,7 @@
 """Laws of the scheduler, over random schedules, without a device."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -43,7 +44,11 @@ class Run:
         if plan is not None:
             self.admitted += [stream.stream_id for stream in plan.prefills]
             self.num_rows += len(plan.patch_indices)
-            assert len(set(plan.batch.slots)) == len(plan.batch.streams) == len(plan.patch_indices)
+            assert plan.batch.streams == self.scheduler.running
+            assert len(set(plan.batch.slots)) == len(plan.patch_indices)
+            assert list(plan.newcomers) == [
+                stream for stream, index in zip(plan.batch.streams, plan.patch_indices, strict=True) if index == 0
+            ]
             self.in_flight.append(plan)
         while len(self.in_flight) > (self.depth if plan else 0):
             self._collect(self.in_flight.pop(0))
@@ -84,6 +89,34 @@ def test_lengths_and_reasons(depth, request_, stop_at, num_patches, reason):
     assert run.patches[0] == list(range(num_patches))
     assert run.reasons[0] == reason
     assert run.num_rows == num_patches, "no patch is made beyond the last, also when running ahead"
+
+
+def test_a_batch_lasts_until_one_joins_or_leaves():
+    run = Run(make_scheduler(), depth=1)
+    for stream_id, max_patches in enumerate((4, 9)):
+        run.scheduler.add(stream_id, make_request(max_patches=max_patches, ignore_stop=True))
+    late = None
+    batches = []
+    for step in range(8):
+        if step == 2:
+            late = run.scheduler.add(2, make_request(max_patches=9, ignore_stop=True))
+        if step == 6:
+            run.scheduler.drop(late)
+        run.step()
+        batches.append(run.in_flight[-1].batch)
+    members = [[0, 1], [0, 1], [0, 1, 2], [0, 1, 2], [1, 2], [1, 2], [1], [1]]
+    assert [batch.stream_ids for batch in batches] == members
+    assert all((one is other) == (one.stream_ids == other.stream_ids) for one, other in pairwise(batches))
+
+
+def test_a_step_without_newcomers_that_failed_is_that_of_the_others():
+    scheduler = make_scheduler()
+    scheduler.add(0, make_request())
+    scheduler.plan()
+    failing, well = (scheduler.add(stream_id, make_request()) for stream_id in (1, 2))
+    plan = scheduler.plan().without({failing})
+    assert (plan.batch.stream_ids, plan.patch_indices, plan.newcomers) == ([0, 2], [1, 0], (well,))
+    assert plan.max_context == well.request.num_prefill + 2
 
 
 def test_admission_is_first_in_first_out_and_reserves_whole_requests():
