@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,27 +32,22 @@ class OutputLayout(NamedTuple):
     def of(cls, model: ModelConfig) -> OutputLayout:
         return cls(model.patch_size, model.feat_dim, model.samples_per_patch)
 
-    def stops_at(self, num_rows: int) -> int:
-        """Of the first byte."""
-        return _aligned(4 * num_rows * self.patch_size * self.feat_dim)
-
-    def audio_at(self, num_rows: int) -> int:
-        return self.stops_at(num_rows) + _aligned(num_rows)
+    def starts(self, num_rows: int) -> tuple[int, int]:
+        """Of stop flags and audio, in bytes."""
+        stops_at = _aligned(4 * num_rows * self.patch_size * self.feat_dim)
+        return stops_at, stops_at + _aligned(num_rows)
 
     def num_bytes(self, num_rows: int, with_audio: bool = True) -> int:
-        return self.audio_at(num_rows) + 4 * num_rows * self.samples_per_patch * with_audio
+        return self.starts(num_rows)[1] + 4 * num_rows * self.samples_per_patch * with_audio
 
     def on_host(self, memory: npt.NDArray[np.uint8], num_rows: int, num_wanted: int) -> HostOutputs:
         """The first `num_wanted` rows of so many. memory: [num_bytes]."""
-        num_audio = num_wanted if memory.size > self.audio_at(num_rows) else 0
-
-        def part(shape: tuple[int, ...], dtype: type, start: int) -> npt.NDArray[Any]:
-            return np.ndarray(shape, dtype, memory, start)
-
+        stops_at, audio_at = self.starts(num_rows)
+        num_audio = num_wanted if memory.size > audio_at else 0
         return HostOutputs(
-            latents=part((num_wanted, self.patch_size, self.feat_dim), np.float32, 0),
-            stops=part((num_wanted,), np.bool_, self.stops_at(num_rows)),
-            audio=part((num_audio, self.samples_per_patch), np.float32, self.audio_at(num_rows)),
+            np.ndarray((num_wanted, self.patch_size, self.feat_dim), np.float32, memory),
+            np.ndarray(num_wanted, np.bool_, memory, stops_at),
+            np.ndarray((num_audio, self.samples_per_patch), np.float32, memory, audio_at),
         )
 
 

@@ -26,7 +26,7 @@ class StepOutputs(NamedTuple):
 def step_outputs(layout: OutputLayout, memory: Tensor, num_rows: int, with_audio: bool = True) -> StepOutputs:
     """For so many rows, at the start of memory uint8 [at least num_bytes]."""
     memory = memory[: layout.num_bytes(num_rows, with_audio)]
-    stops_at, audio_at = layout.stops_at(num_rows), layout.audio_at(num_rows)
+    stops_at, audio_at = layout.starts(num_rows)
     num_values = num_rows * layout.patch_size * layout.feat_dim
     return StepOutputs(
         memory,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,8 +30,7 @@ from voxcpm_core.types import EngineRequest, FloatArray
 from voxcpm_core.vae import StreamDecoder, VaeEncoder
 
 
-@dataclass(frozen=True)
-class InFlight:
+class InFlight(NamedTuple):
     """A launched step whose outputs have not been collected."""
 
     plan: StepPlan  # with the rows that ran

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import add
+from typing import NamedTuple
 
 from voxcpm_core.lora.pool import NO_SLOT, Digested
 from voxcpm_core.scheduler.prefixes import PrefixKey
@@ -104,8 +105,7 @@ class Batch:
         return any(stream.lora is not None for stream in self.streams)
 
 
-@dataclass(frozen=True)
-class StepPlan:
+class StepPlan(NamedTuple):
     """One engine step: prefill newcomers, then make one patch for every row (newcomers included)."""
 
     newcomers: tuple[Stream, ...]  # who has a row for the first time
