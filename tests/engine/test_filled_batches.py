@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.kernel_set import TORCH_KERNELS
 from voxcpm_core.kernels.lora import LoraStack
 from voxcpm_core.model.voxcpm import VoxCPMModel
+from voxcpm_core.output_layout import OutputLayout
 from voxcpm_core.runner import evaluations, graphs, prefill_graphs
 from voxcpm_core.runner.graph_set import GraphSet, make_graphs
 from voxcpm_core.runner.sizes import PrefillShapes, RunnerSizes, batch_sizes
@@ -133,6 +135,25 @@ def test_filling_up_changes_nothing_and_nobodys_slot_never_runs_out(
             assert padded.patches[0].audio is None
         else:
             np.testing.assert_allclose(padded.audio, exact.audio, atol=1e-5)
+
+
+def test_no_audio_is_made_or_sent_while_nobody_hears_any(tiny_checkpoints, graph_set, monkeypatch):
+    harness = Harness(tiny_checkpoints["2"], SETTINGS)
+    stepper = graph_set(harness).stepper
+    runner, sent_bytes, num_audios = harness.core.runner, [], []
+    send = runner._copier.send
+    monkeypatch.setattr(runner._copier, "send", lambda memory, beside: sent_bytes.append(len(memory)) or send(memory))
+    monkeypatch.setattr(stepper, "beside", SimpleNamespace(
+        join=lambda: None, follow=lambda: None, launch=lambda work: num_audios.append(1) or work()
+    ))  # fmt: skip
+    for wants_audio in (False, True):
+        params = SamplingParams(max_length=3, min_length=3)
+        stream = harness.add(SpeechRequest("hello", params=params, wants_audio=wants_audio))
+        harness.drain()
+        assert [patch.audio is not None for patch in stream.patches] == [wants_audio] * 3
+    assert len(num_audios) == 3
+    layout = OutputLayout.of(harness.model)
+    assert sent_bytes == [layout.num_bytes(1, wants_audio) for wants_audio in [False] * 3 + [True] * 3]
 
 
 def test_a_batch_without_adapters_pays_nothing_for_those_that_are_served(

@@ -1,7 +1,7 @@
 """Attention of a decode step, of one new token a sequence, as one Triton kernel: rope, storing, attending.
 
 A program holds the queries of one sequence that share a key-value head, over one split of the keys; the split that
-arrives last sums them all in their order. No program reads what another writes: the new key and value are in
+arrives last sums them all in their order. No program reads a key or value that another writes: the new ones are in
 registers, and what is stored of them is for later steps.
 
 How many splits there may be depends on the size of the batch; how many there are, on the sequence's own position.

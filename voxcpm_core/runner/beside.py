@@ -18,15 +18,15 @@ class Beside:
 
     def __init__(self, device: torch.device) -> None:
         self._stream: torch.cuda.Stream | None = None
-        self.latest: torch.cuda.Event | None = None  # the end of what was launched beside last
+        self._latest: torch.cuda.Event | None = None  # the end of what was launched beside last
         if device.type == "cuda":
             self._engine, self._stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
             # Recorded again and again: who waits for an event waits for its latest record by then, or for nothing.
-            self.latest, self._awaited = torch.cuda.Event(), torch.cuda.Event()
+            self._latest, self._awaited = torch.cuda.Event(), torch.cuda.Event()
 
     @property
     def is_idle(self) -> bool:
-        return self.latest is None or self.latest.query()
+        return self._latest is None or self._latest.query()
 
     def launch(self, work: Callable[[], Result]) -> Result:
         """What `work` launches comes after all that was launched so, and all before `follow` was called."""
@@ -37,12 +37,12 @@ class Beside:
             try:
                 return work()
             finally:
-                self._stream.record_event(self.latest)
+                self._stream.record_event(self._latest)
 
-    def join(self) -> None:
-        """Let the engine's further work wait for what was launched beside."""
-        if self.latest is not None:
-            self._engine.wait_event(self.latest)
+    def join(self, stream: torch.cuda.Stream | None = None) -> None:
+        """Let the further work of the engine, or of another stream, wait for what was launched beside."""
+        if self._latest is not None:
+            (stream or self._engine).wait_event(self._latest)
 
     def follow(self) -> None:
         """Let what will be launched beside wait for what the engine has launched by now."""

@@ -33,6 +33,7 @@ class Finishing(NamedTuple):
     slots: Tensor  # int64 [size]
     patches: Tensor  # [size, P, C] that were solved; the next solve writes elsewhere
     outputs: StepOutputs
+    silent: StepOutputs  # the same memory where nobody hears anything
 
 
 class GraphStepper:
@@ -63,7 +64,10 @@ class GraphStepper:
         patches = torch.zeros(max_running, config.patch_size, config.feat_dim, device=device, dtype=step.model.dtype)
         outputs = torch.zeros(layout.num_bytes(max_running), dtype=torch.uint8, device=device)
         self._finishings = {
-            size: Finishing(self._finishing.of(size), patches[:size], step_outputs(layout, outputs, size))
+            size: Finishing(
+                self._finishing.of(size), patches[:size],
+                *(step_outputs(layout, outputs, size, with_audio) for with_audio in (True, False)),
+            )
             for size in self.sizes
         }
 
@@ -94,10 +98,11 @@ class GraphStepper:
         feed_back, audio, finishing = self._feed_back(size), self._audio(size), self._finishings[size]
         self._finishing.set(slots, size)
         self._step.patches(finishing.slots, out=finishing.patches)
-        self.beside.follow()
-        self.beside.launch(audio.launch)
+        if heard:
+            self.beside.follow()
+            self.beside.launch(audio.launch)
         feed_back.launch()
-        return finishing.outputs
+        return finishing.outputs if heard else finishing.silent
 
     def join(self) -> None:
         """Let the engine's further work wait for the audio that is made beside."""
@@ -115,7 +120,7 @@ class GraphStepper:
 
     def _feed_back(self, size: int) -> Replay[None]:
         def record() -> Replay[None]:
-            slots, patches, outputs = self._finishing_nobody(size)
+            slots, patches, outputs, _ = self._finishing_nobody(size)
 
             def work() -> None:
                 outputs.patches.copy_(patches)
@@ -127,7 +132,7 @@ class GraphStepper:
 
     def _audio(self, size: int) -> Replay[None]:
         if size not in self._audios:
-            slots, patches, outputs = self._finishing_nobody(size)
+            slots, patches, outputs, _ = self._finishing_nobody(size)
 
             def work() -> None:
                 outputs.audio.copy_(self._step.decode_audio(slots, patches))

@@ -46,8 +46,8 @@ class HostCopier:
         free, done = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         free.record(self._engine)
         self._stream.wait_event(free)
-        if beside is not None and beside.latest is not None:
-            self._stream.wait_event(beside.latest)
+        if beside is not None:
+            beside.join(self._stream)
         with self._stream:
             host.copy_(memory, non_blocking=True)
         done.record(self._stream)

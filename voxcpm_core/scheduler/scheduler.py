@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import compress
 
 from voxcpm_core.lora.pool import Digested, LoraPool
 from voxcpm_core.scheduler.pools import PagePool, SlotPool, pages_for
@@ -152,7 +151,8 @@ class Scheduler:
             stream.finish_reason if index == stream.last_index else None
             for stream, index in zip(step.batch.streams, step.patch_indices, strict=True)
         ]
-        for stream, index in compress(zip(step.batch.streams, step.patch_indices, strict=True), stops):
+        rows = zip(step.batch.streams, step.patch_indices, stops, strict=True)
+        for stream, index in [(stream, index) for stream, index, stops_next in rows if stops_next]:
             stream.observe_stop(index + 1)
         self._retire()
         return reasons

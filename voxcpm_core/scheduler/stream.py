@@ -64,7 +64,7 @@ class Batch:
     """The streams of a decode step, a row each, in the order of admission.
 
     The same object serves step after step until a stream joins or leaves: what follows from who is there is worked out
-    once.
+    once, and is nobody's to change.
     """
 
     def __init__(self, streams: Iterable[Stream]) -> None:
