@@ -13,29 +13,34 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks.lora_kernels import time_kernels
 from benchmarks.strict_launch import no_waiting
-from tests.checkpoint.lora_folder import make_lora
+from tests.checkpoint.lora_folder import ATTENTION, MLP, make_lora
 from tests.engine.harness import CPU, SMALL, Harness, Received
 from tests.engine.requests import crowd
 from tests.lora.adapters import add_adapter, ref_of
 from voxcpm_core.checkpoint.random_init import make_checkpoint
 from voxcpm_core.config import EngineConfig
-from voxcpm_core.kernels.lora import LoraStack, Norm, Selection, torch_lora
+from voxcpm_core.kernels.lora import LoraKernel, LoraStack, Norm, Selection, torch_lora
+from voxcpm_core.kernels.triton_gating import swiglu
 from voxcpm_core.kernels.triton_lora import triton_lora
 from voxcpm_core.types import LoraRef, SamplingParams, SpeechRequest
 
 CUDA = torch.device("cuda")
 LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
-# Of merged layers out, in, rank, tokens, with a norm: q, k, v and o in a step, in the DiT and in a prefix.
-SHAPES: list[tuple[tuple[int, ...], int, int, int, bool]] = [
-    ((2048, 256, 256), 2048, 32, 1, True), ((2048,), 2048, 32, 1, False), ((2048, 256, 256), 1024, 16, 11, True),
-    ((1024,), 2048, 64, 11, False), ((6144, 6144), 2048, 64, 300, True),
+# Of merged layers out, in, rank, rows, tokens, with a norm: in a step of the language models, in the DiT, in a prefix.
+SHAPES: list[tuple[tuple[int, ...], int, int, int, int, bool]] = [
+    ((2048, 256, 256), 2048, 32, 5, 1, True), ((2048,), 2048, 32, 64, 1, False), ((2048,), 6144, 32, 64, 1, False),
+    ((2048, 256, 256), 1024, 16, 5, 11, True), ((2048, 256, 256), 1024, 32, 64, 11, False),
+    ((1024,), 2048, 64, 1, 11, False), ((1024,), 4096, 32, 64, 11, False), ((4096, 4096), 1024, 32, 1, 11, False),
+    ((4096, 4096), 1024, 32, 64, 11, False), ((6144, 6144), 2048, 32, 64, 1, False),
+    ((6144, 6144), 2048, 64, 5, 300, True),
 ]
+SLOTS = (2, -1, 0, 3, -1)  # of rows, over and over
 NUM_ADAPTERS, NUM_STREAMS, NUM_PATCHES = 8, 64, 24
 
 Check = Callable[[str, float, float], None]  # name, value, limit
@@ -44,31 +49,36 @@ Check = Callable[[str, float, float], None]  # name, value, limit
 def check_loras(check: Check, root: Path) -> None:
     for dtype in LIMITS:
         for shape in SHAPES:
-            name = f"adapters {shape}, {str(dtype).removeprefix('torch.')}, largest error"
-            check(name, _kernel_error(*shape, dtype), LIMITS[dtype])
+            for gates in (False, True) if len(shape[0]) == 2 else (False,):
+                name = f"adapters {shape}{', gated' * gates}, {str(dtype).removeprefix('torch.')}, largest error"
+                check(name, _kernel_error(*shape, dtype, gates), LIMITS[dtype])
     for generation in ("0.5", "2"):
         _check_engine(check, generation, root)
 
 
 def _kernel_error(
-    nums_out: tuple[int, ...], num_in: int, rank: int, num_tokens: int, has_norm: bool, dtype: torch.dtype
-) -> float:
-    """Relative to the largest value; infinite when a sequence without an adapter is touched."""
+    nums_out: tuple[int, ...], num_in: int, rank: int, num_rows: int, num_tokens: int, has_norm: bool,
+    dtype: torch.dtype, gates: bool,
+) -> float:  # fmt: skip
+    """Relative to the largest value; infinite when a sequence without an adapter is touched, or is gated otherwise."""
     num_a, num_b, num_slots = len(nums_out) * rank * num_in, sum(nums_out) * rank, 4
     memory = torch.randn(num_slots, num_a + num_b, device=CUDA, dtype=dtype) / num_in**0.5
-    rows = torch.tensor([2, -1, 0, 3, -1], device=CUDA)
-    x = torch.randn(10, num_tokens, num_in, device=CUDA, dtype=dtype)
-    y = torch.randn(10, num_tokens, sum(nums_out), device=CUDA, dtype=dtype)
+    rows = torch.tensor([SLOTS[i % len(SLOTS)] for i in range(num_rows)], device=CUDA)
+    x = torch.randn(2 * num_rows, num_tokens, num_in, device=CUDA, dtype=dtype)
+    y = torch.randn(2 * num_rows, num_tokens, sum(nums_out), device=CUDA, dtype=dtype)
     norm = Norm(torch.randn(num_in, device=CUDA, dtype=dtype), 1e-5) if has_norm else None
 
-    def added(kernel: Any, of: torch.dtype) -> torch.Tensor:
+    def added(kernel: LoraKernel, of: torch.dtype) -> torch.Tensor:
         a = memory[:, :num_a].unflatten(-1, (-1, num_in)).to(of)
         b = memory[:, num_a:].unflatten(-1, (-1, rank)).to(of)
         own_norm = norm and Norm(norm.weight.to(of), norm.eps)
-        return LoraStack(a, b, nums_out, Selection(rows), kernel).add(y.to(of), x.to(of), 1.0, own_norm)
+        stack = LoraStack(a, b, nums_out, Selection(rows), kernel)
+        if gates:
+            return stack.add_gated(y.to(of), x.to(of), own_norm)
+        return stack.add(y.to(of, copy=True), x.to(of), 1.0, own_norm)
 
-    kept = y.clone()
     expected, found = added(torch_lora, torch.float64), added(triton_lora, dtype)
+    kept = swiglu(y) if gates else y
     without = [i for i in range(len(y)) if int(rows[i % len(rows)]) < 0]
     if not torch.equal(found[without], kept[without]):
         return float("inf")
@@ -80,9 +90,10 @@ def _check_engine(check: Check, generation: str, root: Path) -> None:
     folder, loras = root / f"lora-{generation}", root / f"loras-{generation}"
     make_checkpoint(folder, size="tiny", generation=generation, seed=0, dtype="float32")
     loras.mkdir()
-    config = dataclasses.replace(SMALL, lora_root=str(loras), max_loras=3)
+    config = dataclasses.replace(SMALL, lora_root=str(loras), lora_mlp="on", max_loras=3)
     on_cpu = Harness(folder, config, device=CPU)
-    refs = [None, *(add_adapter(loras, on_cpu.model, str(i), r=4 + i, alpha=2, seed=i) for i in range(5))]
+    names = (*ATTENTION, *MLP)
+    refs = [None, *(add_adapter(loras, on_cpu.model, str(i), r=4 + i, alpha=2, seed=i, names=names) for i in range(5))]
     requests = [dataclasses.replace(each, lora=refs[i % 6]) for i, each in enumerate(crowd(18, generation == "2"))]
     expected = on_cpu.run_staggered(requests, 1)
     name = f"VoxCPM{generation} tiny fp32 with adapters,"
@@ -102,22 +113,25 @@ def _largest_difference(left: list[Received], right: list[Received]) -> float:
     return max(float(np.abs(one.latents - other.latents).max()) for one, other in zip(left, right, strict=True))
 
 
-def time_loras(size: str, root: Path) -> None:
+def time_loras(size: str, root: Path, with_mlp: bool) -> None:
     """Print the step of many streams without adapters served, with none in use, and with several."""
     folder, loras = root / f"full-{size}", root / "full-loras"
     make_checkpoint(folder, size=size, seed=0, device="cuda")
     loras.mkdir()
     served = EngineConfig(
-        max_running=NUM_STREAMS, lora_root=str(loras), max_loras=NUM_ADAPTERS, max_lora_rank=32
-    )
+        max_running=NUM_STREAMS, lora_root=str(loras), max_loras=NUM_ADAPTERS, max_lora_rank=32,
+        lora_mlp="on" if with_mlp else "off",
+    )  # fmt: skip
     for config, counts in ((dataclasses.replace(served, lora_root=""), (0,)), (served, (0, 1, NUM_ADAPTERS))):
         harness = Harness(folder, config, device=CUDA)
         harness.core.runner.capture()
         refs = []
         for i in range(max(counts)):
-            make_lora(loras / str(i), harness.model, r=32, alpha=1, seed=i)
+            names = (*ATTENTION, *MLP) if with_mlp else ATTENTION
+            make_lora(loras / str(i), harness.model, r=32, alpha=1, seed=i, names=names)
             refs.append(ref_of(loras, str(i)))
-        where = f"VoxCPM{size}, adapters {'served' if config.lora_root else 'off'}"
+        of_mlp = " of the feed-forward layers, too," if with_mlp else ""
+        where = f"VoxCPM{size}, adapters{of_mlp} {'served' if config.lora_root else 'off'}"
         for count in counts:
             for num_streams in (1, NUM_STREAMS):
                 step_ms = _step_ms(harness, refs[:count], num_streams)
@@ -142,6 +156,7 @@ def _step_ms(harness: Harness, refs: list[LoraRef], num_streams: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", default="2", help="of the released model that is timed")
+    parser.add_argument("--mlp", action="store_true", help="adapters of the feed-forward layers, too (lora_mlp)")
     arguments = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     num_failed = 0
@@ -153,7 +168,8 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory() as scratch:
         check_loras(check, Path(scratch))
-        time_loras(arguments.size, Path(scratch))
+        time_kernels(CUDA)
+        time_loras(arguments.size, Path(scratch), arguments.mlp)
     return min(num_failed, 1)
 
 

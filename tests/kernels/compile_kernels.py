@@ -24,6 +24,8 @@ from voxcpm_core.kernels import (
     triton_guidance,
     triton_local_attention,
     triton_lora,
+    triton_lora_shrink,
+    triton_lora_tiles,
     triton_noise,
     triton_norm,
     triton_products,
@@ -160,23 +162,46 @@ def _decode_variants(name: str) -> list[Variant]:
 
 
 def _lora_variants(name: str, more: bool) -> list[Variant]:
-    """Of the adapters of q, k and v, for one token and, with `more`, for a prefix; there also of the largest rank."""
+    """Of the adapters of q, k and v and of a gated product; `more`: also of other ranks and for other batches."""
     values = f"*{name}"
-    shared = {"rows_ptr": "*i64", "num_tokens": "i32", "num_rows": "i32"}
-    shrinking = {**dict.fromkeys(("x_ptr", "a_ptr", "norm_ptr", "shrunk_ptr"), values), **shared, "eps": "fp32"}
-    expanding = {**dict.fromkeys(("shrunk_ptr", "b_ptr", "y_ptr"), values), **shared, "scale": "fp32"}
-    found = []
-    for num_tokens, rank in ((1, 32), (1024, 64)) if more else ((1, 32),):
-        slot = 3 * rank * 2048 + 2560 * rank
-        memory = torch.empty(4, slot, dtype=DTYPES[name], device="meta")
-        a = memory[:, : 3 * rank * 2048].unflatten(-1, (3 * rank, 2048))
-        b = memory[:, 3 * rank * 2048 :].unflatten(-1, (2560, rank))
-        stack = LoraStack(a, b, (2048, 256, 256), Selection(), torch_lora)
-        found += [
-            Variant(triton_lora._shrink, shrinking, triton_lora.shrink_constants(stack, True, num_tokens)),
-            Variant(triton_lora._expand, expanding, triton_lora.expand_constants(stack, num_tokens)),
-        ]
+    pointers = {"parts_ptr": "*fp32", "slots_ptr": "*i32", "tokens_ptr": "*i32", "eps": "fp32"}
+    shrinking = {**pointers, **dict.fromkeys(("x_ptr", "a_ptr", "norm_ptr"), values)}
+    expanding = {**pointers, **dict.fromkeys(("b_ptr", "y_ptr", "out_ptr"), values), "scale": "fp32"}
+    found = [Variant(
+        triton_lora_tiles._tile,
+        {
+            "rows_ptr": "*i64", "slots_ptr": "*i32", "tokens_ptr": "*i32",
+            **dict.fromkeys(("num_rows", "num_copies", "num_tokens"), "i32"),
+        },
+        triton_lora_tiles.constants(8, 64),
+    )]  # fmt: skip
+    sizes = (32, 64, 64), (16, 16, 1), (64, 16, 64), (64, 64, 16)
+    for rank, size, num_rows in sizes if more else sizes[:1]:
+        merged, ffn = (_lora_stack(DTYPES[name], rank, nums_out) for nums_out in ((2048, 256, 256), (4096, 4096)))
+        columns = triton_lora.block_columns(num_rows)
+        options = triton_lora.options(merged, size, columns)
+        for norm in (True, False):
+            found += [
+                Variant(
+                    triton_lora_shrink._shrink, shrinking, triton_lora_shrink.constants(merged, norm, size),
+                    triton_lora_shrink.options(merged, size),
+                ),
+                Variant(
+                    triton_lora._expand, expanding, triton_lora.expand_constants(merged, norm, size, columns), options
+                ),
+                Variant(
+                    triton_lora._expand_gated, expanding, triton_lora.gated_constants(ffn, norm, size, columns),
+                    options,
+                ),
+            ]  # fmt: skip
     return found
+
+
+def _lora_stack(dtype: torch.dtype, rank: int, nums_out: tuple[int, ...]) -> LoraStack:
+    num_a, num_b = len(nums_out) * rank * 2048, sum(nums_out) * rank
+    memory = torch.empty(4, num_a + num_b, dtype=dtype, device="meta")
+    a, b = memory[:, :num_a].unflatten(-1, (-1, 2048)), memory[:, num_a:].unflatten(-1, (-1, rank))
+    return LoraStack(a, b, nums_out, Selection(), torch_lora)
 
 
 def _other_variants(name: str) -> list[Variant]:

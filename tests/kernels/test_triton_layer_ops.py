@@ -19,6 +19,7 @@ from voxcpm_core.model.weights import LayerWeights
 triton_layer_ops = pytest.importorskip(
     "voxcpm_core.kernels.triton_layer_ops", reason="Triton has no build for this machine"
 )
+triton_gating = pytest.importorskip("voxcpm_core.kernels.triton_gating", reason="Triton has no build for this machine")
 triton_lora = pytest.importorskip("voxcpm_core.kernels.triton_lora", reason="Triton has no build for this machine")
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -26,6 +27,9 @@ EPS = 1e-5
 # Half precision rounds after each operation, as the reference does: at most one unit in the last place apart.
 TOLERANCE = {torch.float32: (1e-6, 1e-5), torch.float16: (1e-6, 2e-3)}
 
+by_choice = pytest.mark.parametrize(
+    "choice", [None, ProductConfig(16, 128, 64, 1, num_warps=4, num_stages=3)], ids=str
+)
 by_dtype = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 
 
@@ -84,15 +88,15 @@ def test_products_of_cublas(dtype):
         assert_near(kept, expected)
 
 
-@pytest.mark.parametrize("choice", [None, ProductConfig(16, 128, 64, 1, num_warps=4, num_stages=3)], ids=str)
+@by_choice
 def test_products_with_adapters(choice):
     """Of the second of three sequences, beside products that read weights in either way."""
     selection = Selection(torch.tensor([-1, 0, -1], device=DEVICE))
     x, residual = randn(3, 2, 64, dtype=torch.float32, seed=0), randn(3, 2, 48, dtype=torch.float32, seed=1)
     norm, weight = Norm(randn(64, dtype=torch.float32, seed=2), EPS), randn(48, 64, dtype=torch.float32, seed=3) / 8
-    a, b = randn(1, 16, 64, dtype=torch.float32, seed=4) / 8, randn(1, 48, 16, dtype=torch.float32, seed=5) / 8
+    a, b = randn(1, 32, 64, dtype=torch.float32, seed=4) / 8, randn(1, 48, 16, dtype=torch.float32, seed=5) / 8
     kernels = torch_lora, triton_lora.triton_lora
-    stacks = [LoraStack(a, b, (48,), selection, kernel) for kernel in kernels]
+    stacks = [LoraStack(a, b, (24, 24), selection, kernel) for kernel in kernels]
     reference, ours = Linear(weight, lora=stacks[0]), folded(weight, norm.weight, lora=stacks[1])
     normed = TorchLayerOps().norm(x, *norm)
     found, is_unscaled = ops(choice).norm_linear(x, norm, ours, defers=True)
@@ -112,6 +116,24 @@ def test_products_with_adapters(choice):
         kept = residual.clone()
         assert_near(ops(choice).linear_add(x, ours, kept, 0.25, in_place), expected)
         assert torch.equal(kept, residual) != in_place
+
+
+@by_choice
+@by_dtype
+def test_who_has_no_adapter_is_gated_as_by_two_kernels(choice, dtype):
+    """Bit for bit; and where nobody can have one, the product is what it is without any served."""
+    x, norm_weight, weight = (
+        randn(*shape, dtype=dtype, seed=i) / 4 for i, shape in enumerate([(3, 2, 64), (64,), (48, 64)])
+    )
+    a, b = (randn(*shape, dtype=dtype, seed=4) / 8 for shape in ((1, 32, 64), (1, 48, 16)))
+    served, norm = LoraStack(a, b, (24, 24), Selection(), triton_lora.triton_lora), Norm(norm_weight, EPS)
+    plain, adapted = folded(weight, norm_weight), folded(weight, norm_weight, lora=served)
+    assert torch.equal(ops(choice).norm_swiglu(x, norm, adapted), ops(choice).norm_swiglu(x, norm, plain))
+    served.selection.select(torch.tensor([-1, 0, -1], device=DEVICE))
+    found = ops(choice).norm_swiglu(x, norm, adapted)
+    expected = triton_gating.swiglu(ops(choice).norm_linear(x, norm, plain, defers=False)[0])
+    is_same = [torch.equal(row, other) for row, other in zip(found, expected, strict=True)]
+    assert is_same == [True, False, True]
 
 
 def stack(layer_ops) -> Transformer:
@@ -135,7 +157,7 @@ def stack(layer_ops) -> Transformer:
     return Transformer(config, layers, torch.ones(32, device=DEVICE), None, layer_ops)
 
 
-@pytest.mark.parametrize("choice", [None, ProductConfig(16, 128, 64, 1, num_warps=4, num_stages=3)], ids=str)
+@by_choice
 def test_a_stack_does_not_write_over_what_it_is_given(choice):
     x = randn(2, 3, 32, dtype=torch.float32, seed=5)
     given = x.clone()

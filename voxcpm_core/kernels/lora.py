@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 class Norm(NamedTuple):
@@ -22,6 +23,11 @@ class Selection:
     """Which adapter each sequence of the batch at hand has: whoever runs a batch sets it for as long as it runs."""
 
     rows: Tensor | None = None  # int64 [B], slots, -1 for none; batches of n * B repeat it. None: nobody has any
+    derived: dict[Hashable, Any] = field(default_factory=dict)  # what kernels made of these rows
+
+    def select(self, rows: Tensor | None) -> None:
+        self.rows = rows
+        self.derived.clear()
 
 
 @dataclass(frozen=True)
@@ -44,14 +50,23 @@ class LoraStack:
         y: [N, ..., out], contiguous, may be written over and returned; x: [N, ..., in].
         """
         rows = self.selection.rows
-        return y if rows is None else self.kernel(self, rows, y, x, scale, norm)
+        return y if rows is None else self.kernel.add(self, rows, y, x, scale, norm)
+
+    def add_gated(self, y: Tensor, x: Tensor, norm: Norm | None = None) -> Tensor:
+        """silu of the first half of `add` times the second: [N, ..., out] -> [N, ..., out / 2]."""
+        assert self.selection.rows is not None  # else nothing is to be added
+        return self.kernel.add_gated(self, self.selection.rows, y, x, norm)
 
 
-LoraKernel = Callable[[LoraStack, Tensor, Tensor, Tensor, float, Norm | None], Tensor]
+class LoraKernel(NamedTuple):
+    """Both of a `LoraStack`'s sums, with the rows selected."""
+
+    add: Callable[[LoraStack, Tensor, Tensor, Tensor, float, Norm | None], Tensor]
+    add_gated: Callable[[LoraStack, Tensor, Tensor, Tensor, Norm | None], Tensor]
 
 
-def torch_lora(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None) -> Tensor:
-    """The reference of `LoraStack.add`. Sums of one sequence do not depend on the others."""
+def _add(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None) -> Tensor:
+    """Sums of one sequence do not depend on the others."""
     if rows.device.type == "cpu" and not bool((rows >= 0).any()):  # elsewhere to ask would be to wait
         return y
     index = rows.repeat(x.shape[0] // len(rows))  # [N]
@@ -67,3 +82,11 @@ def torch_lora(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: floa
     expanded = [torch.bmm(h, b.transpose(1, 2)) for h, b in zip(shrunk, parts, strict=True)]
     update = torch.where(has_adapter, torch.cat(expanded, dim=-1) * scale, 0.0)
     return y + update.view(y.shape)
+
+
+def _add_gated(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
+    gate, up = _add(stack, rows, y, x, 1.0, norm).chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+torch_lora = LoraKernel(_add, _add_gated)  # the reference

@@ -13,6 +13,13 @@ BLOCK = 1024  # values of a program
 
 
 @triton.jit
+def silu_times(gate, up):
+    """Rounded where the reference is: behind silu, and behind the product."""
+    wide = gate.to(tl.float32)
+    return (wide / (1.0 + tl.exp(-wide))).to(gate.dtype) * up
+
+
+@triton.jit
 def _swiglu(
     gate_up_ptr, x_ptr, out_ptr, ffn, eps, SCALED: tl.constexpr, HIDDEN: tl.constexpr, WIDTH: tl.constexpr,
     BLOCK: tl.constexpr, PDL: tl.constexpr,
@@ -28,9 +35,7 @@ def _swiglu(
         inverse = inverse_rms_of_one(x_ptr + row * HIDDEN, eps, HIDDEN, WIDTH)
         gate = (gate.to(tl.float32) * inverse).to(gate.dtype)
         up = (up.to(tl.float32) * inverse).to(up.dtype)
-    wide = gate.to(tl.float32)
-    silu = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype)
-    tl.store(out_ptr + row * ffn + at, silu * up, mask=mask)
+    tl.store(out_ptr + row * ffn + at, silu_times(gate, up), mask=mask)
 
 
 def swiglu(gate_up: Tensor, x: Tensor | None = None, eps: float = 0.0) -> Tensor:

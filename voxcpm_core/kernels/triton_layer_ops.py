@@ -68,21 +68,23 @@ class TritonLayerOps:
 
         Also whether its rows have yet to be scaled by the inverse RMS of x, as may be if `defers`.
         """
+        y, is_unscaled = self._norm_product(x, norm, linear, defers and linear.adapters is None)
+        return (y if linear.adapters is None else linear.adapters.add(y, x, norm=norm)), is_unscaled
+
+    def _norm_product(self, x: Tensor, norm: Norm, linear: Linear, defers: bool) -> tuple[Tensor, bool]:
+        """`norm_linear` without adapters."""
         shape, config = self._config("norm_linear", linear, x)
-        adapters = linear.adapters
-        defers = defers and adapters is None
         if config is not None:
             defers = defers and config.norm_first
-            y = product(shape, config, self._counters, x, linear, None if defers else norm.eps)
-        elif has_quantised_product(x, linear):
-            y, defers = product_of_quantised(x, linear, norm.eps), False
-        else:
-            y = F.linear(x if defers else rms_norm(x, None, norm.eps), linear.weight_in(x.dtype))
-        return (y if adapters is None else adapters.add(y, x, norm=norm)), defers
+            return product(shape, config, self._counters, x, linear, None if defers else norm.eps), defers
+        if has_quantised_product(x, linear):
+            return product_of_quantised(x, linear, norm.eps), False
+        return F.linear(x if defers else rms_norm(x, None, norm.eps), linear.weight_in(x.dtype)), defers
 
     def norm_swiglu(self, x: Tensor, norm: Norm, gate_up: Linear) -> Tensor:
         if gate_up.adapters is not None:  # what an adapter adds comes before the gating
-            return swiglu(self.norm_linear(x, norm, gate_up, defers=False)[0])
+            y, _ = self._norm_product(x, norm, gate_up, defers=False)
+            return gate_up.adapters.add_gated(y, x, norm)
         shape, config = self._config("norm_swiglu", gate_up, x)
         if config is not None:
             return product(shape, config, self._counters, x, gate_up, norm.eps)

@@ -1,6 +1,7 @@
-"""Low-rank adapters as two grouped Triton kernels: a sequence without an adapter costs programs that return at once.
+"""Low-rank adapters as two grouped Triton kernels: tokens without an adapter cost programs that return at once.
 
-A program has tokens of one sequence, so that all its rows have one adapter, and a batch may mix any.
+The first shrinks (`triton_lora_shrink`). The second expands, and adds to what the product gave; where gating follows it
+gates, too, so that the sum is never written.
 """
 
 from __future__ import annotations
@@ -11,128 +12,158 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxcpm_core.kernels.lora import LoraStack, Norm
+from voxcpm_core.kernels.lora import LoraKernel, LoraStack, Norm
+from voxcpm_core.kernels.triton_gating import silu_times
+from voxcpm_core.kernels.triton_lora_shrink import num_splits, shrink, shrunk
+from voxcpm_core.kernels.triton_lora_tiles import Tiles, read_tile, tiles_of
 from voxcpm_core.kernels.triton_pdl import begin, dependent
 
-MIN_SIDE = 16  # of a matrix product
-MAX_BLOCK_TOKENS = 64
-K_BYTES = 256  # of a row of x or A that a pass reads
-BLOCK_N = 128
 MAX_LAYERS = 3  # that one product merges
-# Nothing of these is compiled in: no kernel must be compiled for one more value while streams run.
-VARYING: Any = {"do_not_specialize": ["num_tokens", "num_rows"], "do_not_specialize_on_alignment": ["rows_ptr"]}
 
 
-@triton.jit(**VARYING)
-def _shrink(
-    x_ptr, a_ptr, norm_ptr, rows_ptr, shrunk_ptr, num_tokens, num_rows, eps,
-    K: tl.constexpr, RANK: tl.constexpr, LAYERS: tl.constexpr, SLOT: tl.constexpr, NORM: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """A x of one layer. x: [N, num_tokens, K]; a: slots SLOT values apart; shrunk: [N, num_tokens, LAYERS * RANK]."""
-    begin(PDL)
-    sequence, block, layer = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    slot = tl.load(rows_ptr + sequence % num_rows)
-    if slot >= 0:
-        first = sequence.to(tl.int64) * num_tokens + block * BLOCK_M
-        x_ptr += first * K
-        a_ptr += slot * SLOT + layer * (RANK * K)
-        token, row, at = tl.arange(0, BLOCK_M), tl.arange(0, RANK), tl.arange(0, BLOCK_K)
-        is_token = token < num_tokens - block * BLOCK_M
-        acc = tl.zeros((BLOCK_M, RANK), tl.float32)
-        squares = tl.zeros((BLOCK_M, BLOCK_K), tl.float32)
-        for k in range(0, K, BLOCK_K):
-            inside = k + at < K
-            x = tl.load(x_ptr + k + (token[:, None] * K + at[None, :]), mask=is_token[:, None] & inside[None, :],
-                        other=0.0)  # fmt: skip
-            a = tl.load(a_ptr + k + (row[:, None] * K + at[None, :]), mask=inside[None, :], other=0.0)
-            if NORM:
-                wide = x.to(tl.float32)
-                squares += wide * wide
-                weight = tl.load(norm_ptr + k + at, mask=inside, other=0.0)
-                x = (wide * weight.to(tl.float32)[None, :]).to(x.dtype)
-            acc = tl.dot(x, tl.trans(a), acc, input_precision="ieee")
-        if NORM:
-            acc = acc * tl.rsqrt(tl.sum(squares, axis=1) / K + eps)[:, None]
-        shrunk_ptr += first * (LAYERS * RANK) + layer * RANK
-        tl.store(shrunk_ptr + (token[:, None] * (LAYERS * RANK) + row[None, :]),
-                 acc.to(shrunk_ptr.dtype.element_ty), mask=is_token[:, None])  # fmt: skip
-
-
-@triton.jit(**VARYING)
+@triton.jit
 def _expand(
-    shrunk_ptr, b_ptr, rows_ptr, y_ptr, num_tokens, num_rows, scale,
-    N0: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr,
-    RANK: tl.constexpr, LAYERS: tl.constexpr, SLOT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    parts_ptr, b_ptr, slots_ptr, tokens_ptr, y_ptr, scale, eps,
+    N0: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, LAYERS: tl.constexpr, K: tl.constexpr, RANK: tl.constexpr,
+    SLOT: tl.constexpr, NORM: tl.constexpr, SPLITS: tl.constexpr, SIZE: tl.constexpr, BLOCK_N: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """y += scale * B shrunk, for tokens of one sequence and columns of one layer. y: [N, num_tokens, N0 + N1 + N2]."""
+    """y += scale * B shrunk, for tokens of one tile and columns of one layer. y: [tokens, N0 + N1 + N2]."""
     begin(PDL)
-    sequence, block, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    slot = tl.load(rows_ptr + sequence % num_rows)
+    tile, block = tl.program_id(0), tl.program_id(1)
+    slot, token = read_tile(slots_ptr, tokens_ptr, tile, SIZE)
     if slot >= 0:
         width: tl.constexpr = N0 + N1 + N2
-        tiles_0: tl.constexpr = (N0 + BLOCK_N - 1) // BLOCK_N  # not tl.cdiv: Triton 3.6 makes a tensor of it
-        tiles_1: tl.constexpr = (N1 + BLOCK_N - 1) // BLOCK_N
-        layer = (tile >= tiles_0).to(tl.int32) + (tile >= tiles_0 + tiles_1).to(tl.int32)
+        blocks_0: tl.constexpr = (N0 + BLOCK_N - 1) // BLOCK_N  # not tl.cdiv: Triton 3.6 makes a tensor of it
+        blocks_1: tl.constexpr = (N1 + BLOCK_N - 1) // BLOCK_N
+        layer = (block >= blocks_0).to(tl.int32) + (block >= blocks_0 + blocks_1).to(tl.int32)
         start = tl.where(layer == 0, 0, tl.where(layer == 1, N0, N0 + N1))  # of the layer's columns
         end = tl.where(layer == 0, N0, tl.where(layer == 1, N0 + N1, width))
-        before = tl.where(layer == 0, 0, tl.where(layer == 1, tiles_0, tiles_0 + tiles_1))
-        column = start + (tile - before) * BLOCK_N
-        first = sequence.to(tl.int64) * num_tokens + block * BLOCK_M
-        shrunk_ptr += first * (LAYERS * RANK) + layer * RANK
-        b_ptr += slot * SLOT + column * RANK
-        y_ptr += first * width + column
-        token, at, row = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_N), tl.arange(0, RANK)
-        is_token, is_column = token < num_tokens - block * BLOCK_M, at < end - column
-        shrunk = tl.load(shrunk_ptr + (token[:, None] * (LAYERS * RANK) + row[None, :]), mask=is_token[:, None],
-                         other=0.0)  # fmt: skip
-        b = tl.load(b_ptr + (at[:, None] * RANK + row[None, :]), mask=is_column[:, None], other=0.0)
-        update = tl.dot(shrunk, tl.trans(b), input_precision="ieee")
-        inside = is_token[:, None] & is_column[None, :]
-        y_at = y_ptr + (token[:, None] * width + at[None, :])
+        before = tl.where(layer == 0, 0, tl.where(layer == 1, blocks_0, blocks_0 + blocks_1))
+        column = start + (block - before) * BLOCK_N
+        at, row = tl.arange(0, BLOCK_N), tl.arange(0, RANK)
+        is_column = at < end - column
+        inside = (token >= 0)[:, None] & is_column[None, :]
+        y_at = y_ptr + column + (token.to(tl.int64)[:, None] * width + at[None, :])
+        # All are asked for before the first is used.
+        parts_ptr += (tile * LAYERS + layer).to(tl.int64) * (SPLITS * SIZE * (RANK + NORM))
+        low = shrunk(parts_ptr, token, eps, K, RANK, NORM, SPLITS, SIZE)
         y = tl.load(y_at, mask=inside, other=0.0)
+        b_ptr += slot.to(tl.int64) * SLOT + column * RANK
+        b = tl.load(b_ptr + (at[:, None] * RANK + row[None, :]), mask=is_column[:, None], other=0.0)
+        update = tl.dot(low.to(b.dtype), tl.trans(b), input_precision="ieee")
         tl.store(y_at, (y.to(tl.float32) + update * scale).to(y.dtype), mask=inside)
 
 
-def shrink_constants(stack: LoraStack, has_norm: bool, num_tokens: int) -> dict[str, Any]:
-    """The kernel's compile-time arguments."""
+@triton.jit
+def _expand_gated(
+    parts_ptr, b_ptr, slots_ptr, tokens_ptr, y_ptr, out_ptr, eps,
+    FFN: tl.constexpr, K: tl.constexpr, RANK: tl.constexpr, SLOT: tl.constexpr, NORM: tl.constexpr,
+    SPLITS: tl.constexpr, SIZE: tl.constexpr, BLOCK_N: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """silu(gate) * up of y + B shrunk, and of y alone without an adapter. y: [tokens, 2 * FFN]; out: [tokens, FFN]."""
+    begin(PDL)
+    tile, column = tl.program_id(0), tl.program_id(1) * BLOCK_N
+    slot, token = read_tile(slots_ptr, tokens_ptr, tile, SIZE)
+    at, row = tl.arange(0, BLOCK_N), tl.arange(0, RANK)
+    is_column = at < FFN - column
+    inside = (token >= 0)[:, None] & is_column[None, :]
+    wide = token.to(tl.int64)[:, None]
+    y_at = y_ptr + column + (wide * (2 * FFN) + at[None, :])
+    out_at = out_ptr + column + (wide * FFN + at[None, :])
+    if slot >= 0:
+        layer: tl.constexpr = SPLITS * SIZE * (RANK + NORM)
+        parts_ptr += tile.to(tl.int64) * (2 * layer)
+        low = shrunk(parts_ptr, token, eps, K, RANK, NORM, SPLITS, SIZE)
+        up_low = shrunk(parts_ptr + layer, token, eps, K, RANK, NORM, SPLITS, SIZE)
+        gate = tl.load(y_at, mask=inside, other=0.0)
+        up = tl.load(y_at + FFN, mask=inside, other=0.0)
+        b_at = b_ptr + slot.to(tl.int64) * SLOT + column * RANK + (at[:, None] * RANK + row[None, :])
+        b = tl.load(b_at, mask=is_column[:, None], other=0.0)
+        up_b = tl.load(b_at + FFN * RANK, mask=is_column[:, None], other=0.0)
+        update = tl.dot(low.to(b.dtype), tl.trans(b), input_precision="ieee")
+        up_update = tl.dot(up_low.to(b.dtype), tl.trans(up_b), input_precision="ieee")
+        gate = (gate.to(tl.float32) + update).to(gate.dtype)
+        up = (up.to(tl.float32) + up_update).to(up.dtype)
+        tl.store(out_at, silu_times(gate, up), mask=inside)
+    elif slot == -1:
+        gate = tl.load(y_at, mask=inside, other=0.0)
+        up = tl.load(y_at + FFN, mask=inside, other=0.0)
+        tl.store(out_at, silu_times(gate, up), mask=inside)
+
+
+def block_columns(num_rows: int) -> int:
+    """Columns of y of a program: with few sequences many small programs, with many few that read parts more seldom.
+
+    Not known from numbers of tokens, of which there is always one more that no kernel was compiled for.
+    """
+    return 64 if num_rows < 4 else 128 if num_rows < 32 else 256
+
+
+def _shared_constants(stack: LoraStack, has_norm: bool, size: int) -> dict[str, Any]:
+    k = stack.a.shape[-1]
     return {
-        "K": stack.a.shape[-1], "RANK": stack.rank, "LAYERS": len(stack.nums_out), "SLOT": stack.a.stride(0),
-        "NORM": has_norm, "BLOCK_M": block_tokens(num_tokens), "BLOCK_K": K_BYTES // stack.a.itemsize,
+        "K": k, "RANK": stack.rank, "SLOT": stack.b.stride(0), "NORM": has_norm, "SPLITS": num_splits(k), "SIZE": size,
     }  # fmt: skip
 
 
-def expand_constants(stack: LoraStack, num_tokens: int) -> dict[str, Any]:
-    """Likewise."""
+def expand_constants(stack: LoraStack, has_norm: bool, size: int, columns: int) -> dict[str, Any]:
+    """The kernel's compile-time arguments."""
     nums_out = (*stack.nums_out, *[0] * (MAX_LAYERS - len(stack.nums_out)))
     return {
-        **dict(zip(("N0", "N1", "N2"), nums_out, strict=True)), "RANK": stack.rank, "LAYERS": len(stack.nums_out),
-        "SLOT": stack.b.stride(0), "BLOCK_M": block_tokens(num_tokens), "BLOCK_N": BLOCK_N,
+        **dict(zip(("N0", "N1", "N2"), nums_out, strict=True)), "LAYERS": len(stack.nums_out), "BLOCK_N": columns,
+        **_shared_constants(stack, has_norm, size),
     }  # fmt: skip
 
 
-def block_tokens(num_tokens: int) -> int:
-    """Tokens of a program."""
-    return min(MAX_BLOCK_TOKENS, max(MIN_SIDE, triton.next_power_of_2(num_tokens)))
+def gated_constants(stack: LoraStack, has_norm: bool, size: int, columns: int) -> dict[str, Any]:
+    """Likewise; half of the columns are the gate's."""
+    return {"FFN": stack.nums_out[0], "BLOCK_N": columns // 2, **_shared_constants(stack, has_norm, size)}
 
 
-def triton_lora(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None) -> Tensor:
-    """`LoraStack.add`, into y. Ranks are 16, 32 or 64. Safe in a CUDA graph."""
+def options(stack: LoraStack, size: int, columns: int) -> dict[str, Any]:
+    """What the compiler is told besides: 64 sums a thread at most, and two programs of many threads on a processor."""
+    if size * columns <= 64 * 128:
+        return {"num_warps": 4}
+    return {"num_warps": 8} | ({"maxnreg": 128} if stack.b.itemsize == 2 else {})
+
+
+def expand(stack: LoraStack, tiles: Tiles, parts: Tensor, y: Tensor, scale: float, norm: Norm | None) -> Tensor:
+    """y + scale * B A x, into y; parts: of A x."""
     assert y.is_contiguous()
-    assert rows.is_contiguous()
-    x = x.contiguous()
-    num_sequences, num_tokens = x.shape[0], x.shape[1:-1].numel()
-    num_layers, num_blocks = len(stack.nums_out), triton.cdiv(num_tokens, block_tokens(num_tokens))
-    shrunk = x.new_empty(num_sequences, num_tokens, num_layers * stack.rank)  # read only where it was written
-    norm_weight, eps = (x, 0.0) if norm is None else norm
-    _shrink[(num_sequences, num_blocks, num_layers)](
-        x, stack.a, norm_weight, rows, shrunk, num_tokens, len(rows), eps,
-        **shrink_constants(stack, norm is not None, num_tokens), **dependent(x.device, num_sequences * num_tokens),
-    )  # fmt: skip
-    tiles = sum(triton.cdiv(num_out, BLOCK_N) for num_out in stack.nums_out)
-    _expand[(num_sequences, num_blocks, tiles)](
-        shrunk, stack.b, rows, y, num_tokens, len(rows), scale, **expand_constants(stack, num_tokens),
-        **dependent(x.device, num_sequences * num_tokens),
+    columns = block_columns(tiles.num_rows)
+    num_blocks = sum(triton.cdiv(num_out, columns) for num_out in stack.nums_out)
+    _expand[(tiles.num_tiles, num_blocks)](
+        parts, stack.b, tiles.slots, tiles.tokens, y, scale, 0.0 if norm is None else norm.eps,
+        **expand_constants(stack, norm is not None, tiles.size, columns), **options(stack, tiles.size, columns),
+        **dependent(y.device, y.shape[:-1].numel()),
     )  # fmt: skip
     return y
+
+
+def expand_gated(stack: LoraStack, tiles: Tiles, parts: Tensor, y: Tensor, norm: Norm | None) -> Tensor:
+    """silu of the first half of y + B A x times the second."""
+    assert y.is_contiguous()
+    ffn = y.shape[-1] // 2
+    assert stack.nums_out == (ffn, ffn)
+    columns, out = block_columns(tiles.num_rows), y.new_empty(*y.shape[:-1], ffn)
+    _expand_gated[(tiles.num_tiles, triton.cdiv(ffn, columns // 2))](
+        parts, stack.b, tiles.slots, tiles.tokens, y, out, 0.0 if norm is None else norm.eps,
+        **gated_constants(stack, norm is not None, tiles.size, columns), **options(stack, tiles.size, columns),
+        **dependent(y.device, y.shape[:-1].numel()),
+    )  # fmt: skip
+    return out
+
+
+def _add(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None) -> Tensor:
+    tiles = tiles_of(stack, rows, x)
+    return expand(stack, tiles, shrink(stack, tiles, x, norm), y, scale, norm)
+
+
+def _add_gated(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
+    tiles = tiles_of(stack, rows, x)
+    return expand_gated(stack, tiles, shrink(stack, tiles, x, norm), y, norm)
+
+
+# Ranks are 16, 32 or 64. Safe in CUDA graphs that also select the rows.
+triton_lora = LoraKernel(_add, _add_gated)

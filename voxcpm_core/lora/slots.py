@@ -59,11 +59,11 @@ class LoraSlots:
     def rows(self, rows: Tensor) -> Iterator[None]:
         """Inside, sequence b of a batch has the adapter in slot rows[b]. rows: int64 [B], NO_SLOT for none."""
         assert self._selection.rows is None
-        self._selection.rows = rows
+        self._selection.select(rows)
         try:
             yield
         finally:
-            self._selection.rows = None
+            self._selection.select(None)
 
     @contextmanager
     def one(self, slot: int) -> Iterator[None]:
