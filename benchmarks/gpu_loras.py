@@ -40,6 +40,7 @@ SHAPES: list[tuple[tuple[int, ...], int, int, int, int, bool]] = [
     ((4096, 4096), 1024, 32, 64, 11, False), ((6144, 6144), 2048, 32, 64, 1, False),
     ((6144, 6144), 2048, 64, 5, 300, True),
 ]
+WAYS = ("added", "unscaled", "gated")
 SLOTS = (2, -1, 0, 3, -1)  # of rows, over and over
 NUM_ADAPTERS, NUM_STREAMS, NUM_PATCHES = 8, 64, 24
 
@@ -49,16 +50,17 @@ Check = Callable[[str, float, float], None]  # name, value, limit
 def check_loras(check: Check, root: Path) -> None:
     for dtype in LIMITS:
         for shape in SHAPES:
-            for gates in (False, True) if len(shape[0]) == 2 else (False,):
-                name = f"adapters {shape}{', gated' * gates}, {str(dtype).removeprefix('torch.')}, largest error"
-                check(name, _kernel_error(*shape, dtype, gates), LIMITS[dtype])
+            ways = [way for way in WAYS if (way != "gated" or len(shape[0]) == 2) and (way != "unscaled" or shape[-1])]
+            for way in ways:
+                name = f"adapters {shape}, {way}, {str(dtype).removeprefix('torch.')}, largest error"
+                check(name, _kernel_error(*shape, dtype, way), LIMITS[dtype])
     for generation in ("0.5", "2"):
         _check_engine(check, generation, root)
 
 
 def _kernel_error(
     nums_out: tuple[int, ...], num_in: int, rank: int, num_rows: int, num_tokens: int, has_norm: bool,
-    dtype: torch.dtype, gates: bool,
+    dtype: torch.dtype, way: str,
 ) -> float:  # fmt: skip
     """Relative to the largest value; infinite when a sequence without an adapter is touched, or is gated otherwise."""
     num_a, num_b, num_slots = len(nums_out) * rank * num_in, sum(nums_out) * rank, 4
@@ -73,12 +75,12 @@ def _kernel_error(
         b = memory[:, num_a:].unflatten(-1, (-1, rank)).to(of)
         own_norm = norm and Norm(norm.weight.to(of), norm.eps)
         stack = LoraStack(a, b, nums_out, Selection(rows), kernel)
-        if gates:
+        if way == "gated":
             return stack.add_gated(y.to(of), x.to(of), own_norm)
-        return stack.add(y.to(of, copy=True), x.to(of), 1.0, own_norm)
+        return stack.add(y.to(of, copy=True), x.to(of), 1.0, own_norm, is_unscaled=way == "unscaled")
 
     expected, found = added(torch_lora, torch.float64), added(triton_lora, dtype)
-    kept = swiglu(y) if gates else y
+    kept = swiglu(y) if way == "gated" else y
     without = [i for i in range(len(y)) if int(rows[i % len(rows)]) < 0]
     if not torch.equal(found[without], kept[without]):
         return float("inf")

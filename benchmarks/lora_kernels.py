@@ -60,17 +60,23 @@ def time_kernels(device: torch.device) -> None:
 
 
 def _calls(stacks: list[LoraStack], tiles: Tiles, x: Tensor) -> tuple[Callable[[int], object], ...]:
-    """Both kernels with the stack of a number."""
-    parts = shrink(stacks[0], tiles, x, None)
-    y = x.new_zeros(*x.shape[:-1], sum(stacks[0].nums_out))
+    """Both kernels with the stack of a number, as a step has them: behind a norm where the product merges layers."""
+    nums_out = stacks[0].nums_out
+    weight, eps = x.new_ones(x.shape[-1]) if len(nums_out) > 1 else None, 1e-5 if len(nums_out) == 2 else None
+    y = x.new_zeros(*x.shape[:-1], sum(nums_out))
+
+    def shrunk(number: int) -> Tensor:
+        return shrink(stacks[number % len(stacks)], tiles, x, weight, has_squares=eps is not None)
+
+    parts = shrunk(0)
 
     def expanded(number: int) -> Tensor:
         stack = stacks[number % len(stacks)]
-        if len(stack.nums_out) == 2:  # gating follows
-            return expand_gated(stack, tiles, parts, y, None)
-        return expand(stack, tiles, parts, y, 1.0, None)
+        if len(nums_out) == 2:  # gating follows
+            return expand_gated(stack, tiles, parts, y, eps)
+        return expand(stack, tiles, parts, y, 1.0, eps)
 
-    return lambda number: shrink(stacks[number % len(stacks)], tiles, x, None), expanded
+    return shrunk, expanded
 
 
 def _stacks(product: Product, rows: Tensor) -> list[LoraStack]:

@@ -180,10 +180,12 @@ def _lora_variants(name: str, more: bool) -> list[Variant]:
         merged, ffn = (_lora_stack(DTYPES[name], rank, nums_out) for nums_out in ((2048, 256, 256), (4096, 4096)))
         columns = triton_lora.block_columns(num_rows)
         options = triton_lora.options(merged, size, columns)
+        unnormed = triton_lora_shrink.constants(merged, False, False, size)
+        found += [Variant(triton_lora_shrink._shrink, shrinking, unnormed, triton_lora_shrink.options(merged, size))]
         for norm in (True, False):
             found += [
                 Variant(
-                    triton_lora_shrink._shrink, shrinking, triton_lora_shrink.constants(merged, norm, size),
+                    triton_lora_shrink._shrink, shrinking, triton_lora_shrink.constants(merged, True, norm, size),
                     triton_lora_shrink.options(merged, size),
                 ),
                 Variant(

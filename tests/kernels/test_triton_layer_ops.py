@@ -99,10 +99,13 @@ def test_products_with_adapters(choice):
     stacks = [LoraStack(a, b, (24, 24), selection, kernel) for kernel in kernels]
     reference, ours = Linear(weight, lora=stacks[0]), folded(weight, norm.weight, lora=stacks[1])
     normed = TorchLayerOps().norm(x, *norm)
-    found, is_unscaled = ops(choice).norm_linear(x, norm, ours, defers=True)
-    assert not is_unscaled, "what adapters add is not to be scaled"
+    deferred, is_unscaled = ops(choice).norm_linear(x, norm, ours, defers=True)
+    assert is_unscaled == (choice is None)
+    inverse = torch.rsqrt(x.pow(2).mean(dim=-1, keepdim=True) + EPS) if is_unscaled else 1.0
     results = [
-        (found, reference(normed), Linear(weight)(normed)),
+        (found, reference(normed), Linear(weight)(normed))
+        for found in (deferred * inverse, ops(choice).norm_linear(x, norm, ours, defers=False)[0])
+    ] + [
         (ops(choice).norm_swiglu(x, norm, ours), *(
             TorchLayerOps().norm_swiglu(x, norm, each) for each in (reference, Linear(weight))
         )),

@@ -58,10 +58,11 @@ def inputs(num_sequences: int, num_tokens: int, num_in: int, num_out: int, dtype
 
 @by_dtype
 @by_case
-def test_sums(nums_out, num_in, rank, num_tokens, rows, has_norm, dtype):
+@pytest.mark.parametrize("is_unscaled", [False, True], ids=["scaled", "unscaled"])
+def test_sums(nums_out, num_in, rank, num_tokens, rows, has_norm, dtype, is_unscaled):
     x, y, norm = inputs(2 * len(rows), num_tokens, num_in, sum(nums_out), dtype, has_norm)  # guidance has rows twice
     expected, found = (
-        stack(nums_out, num_in, rank, dtype, kernel, rows).add(y.clone(), x, 0.5, norm)
+        stack(nums_out, num_in, rank, dtype, kernel, rows).add(y.clone(), x, 0.5, norm, is_unscaled)
         for kernel in (torch_lora, triton_lora.triton_lora)
     )
     torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)

@@ -44,13 +44,17 @@ class LoraStack:
     def rank(self) -> int:
         return self.b.shape[-1]
 
-    def add(self, y: Tensor, x: Tensor, scale: float = 1.0, norm: Norm | None = None) -> Tensor:
+    def add(
+        self, y: Tensor, x: Tensor, scale: float = 1.0, norm: Norm | None = None, is_unscaled: bool = False
+    ) -> Tensor:
         """y + scale * B A x for each sequence that has an adapter, B A norm(x) with a norm.
 
         y: [N, ..., out], contiguous, may be written over and returned; x: [N, ..., in].
+        `is_unscaled`: rows of y have yet to be scaled by the inverse RMS of x, and what is added will be with them, so
+        that of the norm its weight alone counts.
         """
         rows = self.selection.rows
-        return y if rows is None else self.kernel.add(self, rows, y, x, scale, norm)
+        return y if rows is None else self.kernel.add(self, rows, y, x, scale, norm, is_unscaled)
 
     def add_gated(self, y: Tensor, x: Tensor, norm: Norm | None = None) -> Tensor:
         """silu of the first half of `add` times the second: [N, ..., out] -> [N, ..., out / 2]."""
@@ -61,11 +65,13 @@ class LoraStack:
 class LoraKernel(NamedTuple):
     """Both of a `LoraStack`'s sums, with the rows selected."""
 
-    add: Callable[[LoraStack, Tensor, Tensor, Tensor, float, Norm | None], Tensor]
+    add: Callable[[LoraStack, Tensor, Tensor, Tensor, float, Norm | None, bool], Tensor]
     add_gated: Callable[[LoraStack, Tensor, Tensor, Tensor, Norm | None], Tensor]
 
 
-def _add(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None) -> Tensor:
+def _add(
+    stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None, is_unscaled: bool
+) -> Tensor:
     """Sums of one sequence do not depend on the others."""
     if rows.device.type == "cpu" and not bool((rows >= 0).any()):  # elsewhere to ask would be to wait
         return y
@@ -74,9 +80,10 @@ def _add(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, nor
     slots = index.clamp(min=0)
     flat = x.reshape(x.shape[0], -1, x.shape[-1])  # [N, T, in]
     if norm is not None:
-        wide = flat.float()
-        inverse = torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + norm.eps)
-        flat = (wide * inverse).to(x.dtype) * norm.weight
+        if not is_unscaled:
+            wide = flat.float()
+            flat = (wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + norm.eps)).to(x.dtype)
+        flat = flat * norm.weight
     shrunk = torch.bmm(flat, stack.a[slots].transpose(1, 2)).split(stack.rank, dim=-1)
     parts = stack.b[slots].split(stack.nums_out, dim=1)
     expanded = [torch.bmm(h, b.transpose(1, 2)) for h, b in zip(shrunk, parts, strict=True)]
@@ -85,7 +92,7 @@ def _add(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, nor
 
 
 def _add_gated(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
-    gate, up = _add(stack, rows, y, x, 1.0, norm).chunk(2, dim=-1)
+    gate, up = _add(stack, rows, y, x, 1.0, norm, is_unscaled=False).chunk(2, dim=-1)
     return F.silu(gate) * up
 
 

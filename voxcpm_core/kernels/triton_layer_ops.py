@@ -68,8 +68,10 @@ class TritonLayerOps:
 
         Also whether its rows have yet to be scaled by the inverse RMS of x, as may be if `defers`.
         """
-        y, is_unscaled = self._norm_product(x, norm, linear, defers and linear.adapters is None)
-        return (y if linear.adapters is None else linear.adapters.add(y, x, norm=norm)), is_unscaled
+        y, is_unscaled = self._norm_product(x, norm, linear, defers)
+        if linear.adapters is not None:
+            y = linear.adapters.add(y, x, norm=norm, is_unscaled=is_unscaled)
+        return y, is_unscaled
 
     def _norm_product(self, x: Tensor, norm: Norm, linear: Linear, defers: bool) -> tuple[Tensor, bool]:
         """`norm_linear` without adapters."""

@@ -25,7 +25,7 @@ MAX_LAYERS = 3  # that one product merges
 def _expand(
     parts_ptr, b_ptr, slots_ptr, tokens_ptr, y_ptr, scale, eps,
     N0: tl.constexpr, N1: tl.constexpr, N2: tl.constexpr, LAYERS: tl.constexpr, K: tl.constexpr, RANK: tl.constexpr,
-    SLOT: tl.constexpr, NORM: tl.constexpr, SPLITS: tl.constexpr, SIZE: tl.constexpr, BLOCK_N: tl.constexpr,
+    SLOT: tl.constexpr, SQUARES: tl.constexpr, SPLITS: tl.constexpr, SIZE: tl.constexpr, BLOCK_N: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
     """y += scale * B shrunk, for tokens of one tile and columns of one layer. y: [tokens, N0 + N1 + N2]."""
@@ -46,8 +46,8 @@ def _expand(
         inside = (token >= 0)[:, None] & is_column[None, :]
         y_at = y_ptr + column + (token.to(tl.int64)[:, None] * width + at[None, :])
         # All are asked for before the first is used.
-        parts_ptr += (tile * LAYERS + layer).to(tl.int64) * (SPLITS * SIZE * (RANK + NORM))
-        low = shrunk(parts_ptr, token, eps, K, RANK, NORM, SPLITS, SIZE)
+        parts_ptr += (tile * LAYERS + layer).to(tl.int64) * (SPLITS * SIZE * (RANK + SQUARES))
+        low = shrunk(parts_ptr, token, eps, K, RANK, SQUARES, SPLITS, SIZE)
         y = tl.load(y_at, mask=inside, other=0.0)
         b_ptr += slot.to(tl.int64) * SLOT + column * RANK
         b = tl.load(b_ptr + (at[:, None] * RANK + row[None, :]), mask=is_column[:, None], other=0.0)
@@ -58,7 +58,7 @@ def _expand(
 @triton.jit
 def _expand_gated(
     parts_ptr, b_ptr, slots_ptr, tokens_ptr, y_ptr, out_ptr, eps,
-    FFN: tl.constexpr, K: tl.constexpr, RANK: tl.constexpr, SLOT: tl.constexpr, NORM: tl.constexpr,
+    FFN: tl.constexpr, K: tl.constexpr, RANK: tl.constexpr, SLOT: tl.constexpr, SQUARES: tl.constexpr,
     SPLITS: tl.constexpr, SIZE: tl.constexpr, BLOCK_N: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """silu(gate) * up of y + B shrunk, and of y alone without an adapter. y: [tokens, 2 * FFN]; out: [tokens, FFN]."""
@@ -72,10 +72,10 @@ def _expand_gated(
     y_at = y_ptr + column + (wide * (2 * FFN) + at[None, :])
     out_at = out_ptr + column + (wide * FFN + at[None, :])
     if slot >= 0:
-        layer: tl.constexpr = SPLITS * SIZE * (RANK + NORM)
+        layer: tl.constexpr = SPLITS * SIZE * (RANK + SQUARES)
         parts_ptr += tile.to(tl.int64) * (2 * layer)
-        low = shrunk(parts_ptr, token, eps, K, RANK, NORM, SPLITS, SIZE)
-        up_low = shrunk(parts_ptr + layer, token, eps, K, RANK, NORM, SPLITS, SIZE)
+        low = shrunk(parts_ptr, token, eps, K, RANK, SQUARES, SPLITS, SIZE)
+        up_low = shrunk(parts_ptr + layer, token, eps, K, RANK, SQUARES, SPLITS, SIZE)
         gate = tl.load(y_at, mask=inside, other=0.0)
         up = tl.load(y_at + FFN, mask=inside, other=0.0)
         b_at = b_ptr + slot.to(tl.int64) * SLOT + column * RANK + (at[:, None] * RANK + row[None, :])
@@ -100,25 +100,26 @@ def block_columns(num_rows: int) -> int:
     return 64 if num_rows < 4 else 128 if num_rows < 32 else 256
 
 
-def _shared_constants(stack: LoraStack, has_norm: bool, size: int) -> dict[str, Any]:
+def _shared_constants(stack: LoraStack, has_squares: bool, size: int) -> dict[str, Any]:
     k = stack.a.shape[-1]
     return {
-        "K": k, "RANK": stack.rank, "SLOT": stack.b.stride(0), "NORM": has_norm, "SPLITS": num_splits(k), "SIZE": size,
+        "K": k, "RANK": stack.rank, "SLOT": stack.b.stride(0), "SQUARES": has_squares, "SPLITS": num_splits(k),
+        "SIZE": size,
     }  # fmt: skip
 
 
-def expand_constants(stack: LoraStack, has_norm: bool, size: int, columns: int) -> dict[str, Any]:
+def expand_constants(stack: LoraStack, has_squares: bool, size: int, columns: int) -> dict[str, Any]:
     """The kernel's compile-time arguments."""
     nums_out = (*stack.nums_out, *[0] * (MAX_LAYERS - len(stack.nums_out)))
     return {
         **dict(zip(("N0", "N1", "N2"), nums_out, strict=True)), "LAYERS": len(stack.nums_out), "BLOCK_N": columns,
-        **_shared_constants(stack, has_norm, size),
+        **_shared_constants(stack, has_squares, size),
     }  # fmt: skip
 
 
-def gated_constants(stack: LoraStack, has_norm: bool, size: int, columns: int) -> dict[str, Any]:
+def gated_constants(stack: LoraStack, has_squares: bool, size: int, columns: int) -> dict[str, Any]:
     """Likewise; half of the columns are the gate's."""
-    return {"FFN": stack.nums_out[0], "BLOCK_N": columns // 2, **_shared_constants(stack, has_norm, size)}
+    return {"FFN": stack.nums_out[0], "BLOCK_N": columns // 2, **_shared_constants(stack, has_squares, size)}
 
 
 def options(stack: LoraStack, size: int, columns: int) -> dict[str, Any]:
@@ -128,41 +129,44 @@ def options(stack: LoraStack, size: int, columns: int) -> dict[str, Any]:
     return {"num_warps": 8} | ({"maxnreg": 128} if stack.b.itemsize == 2 else {})
 
 
-def expand(stack: LoraStack, tiles: Tiles, parts: Tensor, y: Tensor, scale: float, norm: Norm | None) -> Tensor:
-    """y + scale * B A x, into y; parts: of A x."""
+def expand(stack: LoraStack, tiles: Tiles, parts: Tensor, y: Tensor, scale: float, eps: float | None) -> Tensor:
+    """y + scale * B A x, into y; parts: of A x, with squares where the norm's `eps` is given."""
     assert y.is_contiguous()
     columns = block_columns(tiles.num_rows)
     num_blocks = sum(triton.cdiv(num_out, columns) for num_out in stack.nums_out)
     _expand[(tiles.num_tiles, num_blocks)](
-        parts, stack.b, tiles.slots, tiles.tokens, y, scale, 0.0 if norm is None else norm.eps,
-        **expand_constants(stack, norm is not None, tiles.size, columns), **options(stack, tiles.size, columns),
+        parts, stack.b, tiles.slots, tiles.tokens, y, scale, eps or 0.0,
+        **expand_constants(stack, eps is not None, tiles.size, columns), **options(stack, tiles.size, columns),
         **dependent(y.device, y.shape[:-1].numel()),
     )  # fmt: skip
     return y
 
 
-def expand_gated(stack: LoraStack, tiles: Tiles, parts: Tensor, y: Tensor, norm: Norm | None) -> Tensor:
-    """silu of the first half of y + B A x times the second."""
+def expand_gated(stack: LoraStack, tiles: Tiles, parts: Tensor, y: Tensor, eps: float | None) -> Tensor:
+    """silu of the first half of y + B A x times the second; parts: likewise."""
     assert y.is_contiguous()
     ffn = y.shape[-1] // 2
     assert stack.nums_out == (ffn, ffn)
     columns, out = block_columns(tiles.num_rows), y.new_empty(*y.shape[:-1], ffn)
     _expand_gated[(tiles.num_tiles, triton.cdiv(ffn, columns // 2))](
-        parts, stack.b, tiles.slots, tiles.tokens, y, out, 0.0 if norm is None else norm.eps,
-        **gated_constants(stack, norm is not None, tiles.size, columns), **options(stack, tiles.size, columns),
+        parts, stack.b, tiles.slots, tiles.tokens, y, out, eps or 0.0,
+        **gated_constants(stack, eps is not None, tiles.size, columns), **options(stack, tiles.size, columns),
         **dependent(y.device, y.shape[:-1].numel()),
     )  # fmt: skip
     return out
 
 
-def _add(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None) -> Tensor:
-    tiles = tiles_of(stack, rows, x)
-    return expand(stack, tiles, shrink(stack, tiles, x, norm), y, scale, norm)
+def _add(
+    stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None, is_unscaled: bool
+) -> Tensor:
+    tiles, eps = tiles_of(stack, rows, x), None if norm is None or is_unscaled else norm.eps
+    parts = shrink(stack, tiles, x, None if norm is None else norm.weight, eps is not None)
+    return expand(stack, tiles, parts, y, scale, eps)
 
 
 def _add_gated(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
-    tiles = tiles_of(stack, rows, x)
-    return expand_gated(stack, tiles, shrink(stack, tiles, x, norm), y, norm)
+    tiles, (weight, eps) = tiles_of(stack, rows, x), norm or (None, None)
+    return expand_gated(stack, tiles, shrink(stack, tiles, x, weight, eps is not None), y, eps)
 
 
 # Ranks are 16, 32 or 64. Safe in CUDA graphs that also select the rows.

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxcpm_core.kernels.lora import LoraStack, Norm
+from voxcpm_core.kernels.lora import LoraStack
 from voxcpm_core.kernels.triton_lora_tiles import Tiles, read_tile
 from voxcpm_core.kernels.triton_pdl import begin, dependent
 
@@ -27,10 +27,10 @@ MAX_STAGES = 5  # with which a whole split of a small tile is under way at once
 @triton.jit
 def _shrink(
     x_ptr, a_ptr, norm_ptr, slots_ptr, tokens_ptr, parts_ptr,
-    K: tl.constexpr, RANK: tl.constexpr, LAYERS: tl.constexpr, SLOT: tl.constexpr, NORM: tl.constexpr,
-    SPLITS: tl.constexpr, SIZE: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
+    K: tl.constexpr, RANK: tl.constexpr, LAYERS: tl.constexpr, SLOT: tl.constexpr, WEIGHTED: tl.constexpr,
+    SQUARES: tl.constexpr, SPLITS: tl.constexpr, SIZE: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Of one layer, over a split of K. x: [tokens, K]; a: slots SLOT values apart; parts: see `part_size`."""
+    """Of one layer, over a split of K. x: [tokens, K]; a: slots SLOT values apart; parts: see `shrink`."""
     begin(PDL)
     tile, layer, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot, token = read_tile(slots_ptr, tokens_ptr, tile, SIZE)
@@ -46,30 +46,30 @@ def _shrink(
             inside = (k + at < K)[None, :]
             x = tl.load(x_rows + (k + at)[None, :], mask=is_token & inside, other=0.0)
             a = tl.load(a_ptr + k + (row[:, None] * K + at[None, :]), mask=inside, other=0.0)
-            if NORM:
-                wide = x.to(tl.float32)
-                squares += wide * wide
+            if SQUARES:
+                squares += x.to(tl.float32) * x.to(tl.float32)
+            if WEIGHTED:
                 weight = tl.load(norm_ptr + k + at, mask=k + at < K, other=0.0)
-                x = (wide * weight.to(tl.float32)[None, :]).to(x.dtype)
+                x = (x.to(tl.float32) * weight.to(tl.float32)[None, :]).to(x.dtype)
             acc = tl.dot(x, tl.trans(a), acc, input_precision="ieee")
-        part: tl.constexpr = SIZE * (RANK + NORM)
+        part: tl.constexpr = SIZE * (RANK + SQUARES)
         parts_ptr += ((tile * LAYERS + layer) * SPLITS + split).to(tl.int64) * part
         tl.store(parts_ptr + (tl.arange(0, SIZE)[:, None] * RANK + row[None, :]), acc, mask=is_token)
-        if NORM:
+        if SQUARES:
             tl.store(parts_ptr + SIZE * RANK + tl.arange(0, SIZE), tl.sum(squares, axis=1), mask=token >= 0)
 
 
 @triton.jit
 def shrunk(
     parts_ptr, token, eps,
-    K: tl.constexpr, RANK: tl.constexpr, NORM: tl.constexpr, SPLITS: tl.constexpr, SIZE: tl.constexpr,
+    K: tl.constexpr, RANK: tl.constexpr, SQUARES: tl.constexpr, SPLITS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
-    """All splits' parts of a tile's layer, in their order, and the norm: float32 [SIZE, RANK]."""
-    part: tl.constexpr = SIZE * (RANK + NORM)
+    """All splits' parts of a tile's layer, in their order, scaled where there are squares: float32 [SIZE, RANK]."""
+    part: tl.constexpr = SIZE * (RANK + SQUARES)
     token_at, splits = tl.arange(0, SIZE), tl.arange(0, SPLITS) * part
     at = splits[:, None, None] + token_at[None, :, None] * RANK + tl.arange(0, RANK)[None, None, :]
     acc = tl.sum(tl.load(parts_ptr + at, mask=(token >= 0)[None, :, None], other=0.0), axis=0)
-    if NORM:
+    if SQUARES:
         squares = tl.zeros((SIZE,), tl.float32)
         for split in tl.static_range(SPLITS):
             squares += tl.load(parts_ptr + split * part + SIZE * RANK + token_at, mask=token >= 0, other=0.0)
@@ -77,21 +77,16 @@ def shrunk(
     return acc
 
 
-def part_size(stack: LoraStack, tiles: Tiles, has_norm: bool) -> int:
-    """Values of a part: sums [size, rank] and, with a norm, squares [size]. Parts go by tile, layer and split."""
-    return tiles.size * (stack.rank + has_norm)
-
-
 def num_splits(k: int) -> int:
     """A power of two."""
     return 1 << min(MAX_SPLITS, max(1, k // K_PER_SPLIT)).bit_length() - 1
 
 
-def constants(stack: LoraStack, has_norm: bool, size: int) -> dict[str, Any]:
+def constants(stack: LoraStack, is_weighted: bool, has_squares: bool, size: int) -> dict[str, Any]:
     """The kernel's compile-time arguments for tiles of so many tokens."""
     return {
         "K": stack.a.shape[-1], "RANK": stack.rank, "LAYERS": len(stack.nums_out), "SLOT": stack.a.stride(0),
-        "NORM": has_norm, "SPLITS": num_splits(stack.a.shape[-1]), "SIZE": size,
+        "WEIGHTED": is_weighted, "SQUARES": has_squares, "SPLITS": num_splits(stack.a.shape[-1]), "SIZE": size,
         "BLOCK_K": K_BYTES // stack.a.itemsize,
     }  # fmt: skip
 
@@ -101,15 +96,18 @@ def options(stack: LoraStack, size: int) -> dict[str, Any]:
     return {"num_warps": 4, "num_stages": min(MAX_STAGES, SHARED_BYTES // ((size + stack.rank) * K_BYTES))}
 
 
-def shrink(stack: LoraStack, tiles: Tiles, x: Tensor, norm: Norm | None) -> Tensor:
-    """The parts of A x or A norm(x), written where tiles have an adapter. x: [N, ..., in]."""
+def shrink(stack: LoraStack, tiles: Tiles, x: Tensor, norm_weight: Tensor | None, has_squares: bool) -> Tensor:
+    """The parts of A x, or A (norm_weight * x), written where tiles have an adapter. x: [N, ..., in].
+
+    A part is sums [size, rank] and, if wanted, squares of x [size]. They go by tile, layer and split.
+    """
     x = x.contiguous()
     num_layers, splits = len(stack.nums_out), num_splits(x.shape[-1])
-    num_parts = tiles.num_tiles * num_layers * splits
-    parts = x.new_empty(num_parts * part_size(stack, tiles, norm is not None), dtype=torch.float32)
+    num_parts, part_size = tiles.num_tiles * num_layers * splits, tiles.size * (stack.rank + has_squares)
+    parts = x.new_empty(num_parts * part_size, dtype=torch.float32)
     _shrink[(tiles.num_tiles, num_layers, splits)](
-        x, stack.a, x if norm is None else norm.weight, tiles.slots, tiles.tokens, parts,
-        **constants(stack, norm is not None, tiles.size), **options(stack, tiles.size),
+        x, stack.a, x if norm_weight is None else norm_weight, tiles.slots, tiles.tokens, parts,
+        **constants(stack, norm_weight is not None, has_squares, tiles.size), **options(stack, tiles.size),
         **dependent(x.device, x.shape[:-1].numel()),
     )  # fmt: skip
     return parts
