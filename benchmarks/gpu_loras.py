@@ -35,9 +35,9 @@ LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 # Of merged layers out, in, rank, rows, tokens, with a norm: in a step of the language models, in the DiT, in a prefix.
 SHAPES: list[tuple[tuple[int, ...], int, int, int, int, bool]] = [
     ((2048, 256, 256), 2048, 32, 5, 1, True), ((2048,), 2048, 32, 64, 1, False), ((2048,), 6144, 32, 64, 1, False),
-    ((2048, 256, 256), 1024, 16, 5, 11, True), ((2048, 256, 256), 1024, 32, 64, 11, False),
-    ((1024,), 2048, 64, 1, 11, False), ((1024,), 4096, 32, 64, 11, False), ((4096, 4096), 1024, 32, 1, 11, False),
-    ((4096, 4096), 1024, 32, 64, 11, False), ((6144, 6144), 2048, 32, 64, 1, False),
+    ((2048, 256, 256), 1024, 16, 5, 11, True), ((2048, 256, 256), 1024, 32, 64, 11, True),
+    ((1024,), 2048, 64, 1, 11, False), ((1024,), 4096, 32, 64, 11, False), ((4096, 4096), 1024, 32, 1, 11, True),
+    ((4096, 4096), 1024, 32, 64, 11, True), ((6144, 6144), 2048, 32, 64, 1, False),
     ((6144, 6144), 2048, 64, 5, 300, True),
 ]
 WAYS = ("added", "unscaled", "gated")
