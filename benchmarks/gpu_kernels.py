@@ -24,10 +24,8 @@ from voxcpm_core.model.rope import RopeTable
 
 CUDA = torch.device("cuda")
 PAGE_SIZE, MAX_PAGES = 16, 64
-# (batch, query tokens, heads, kv heads, head_dim) of decoding and of prefilling the released models
-ATTENTION_SHAPES = [
-    (1, 1, 16, 2, 128), (64, 1, 16, 2, 128), (17, 1, 16, 2, 64), (1, 300, 16, 2, 128), (2, 45, 16, 2, 64),
-]
+# (batch, query tokens, heads, kv heads, head_dim) of prefilling the released models
+ATTENTION_SHAPES = [(1, 300, 16, 2, 128), (2, 45, 16, 2, 64)]
 # keys that were there before, of one, five and 64 sequences of a decode step
 DECODE_CONTEXTS = [[0], [1], [300], [2000], [0, 1, 300, 2000, 128], [0, 1, 300, 2000] * 16]
 DECODE_PAGES, DECODE_REPEATS = 256, 100

@@ -65,7 +65,7 @@ def _is_sensible(shape: Shape, config: ProductConfig, num_rows: int, num_process
     if config.block_m > 32 and config.block_n == 16:
         return False
     num_threads = 32 * config.num_warps
-    most_values = VALUES_BESIDE_NORM if config.fuses_norm(shape.op) else VALUES_PER_THREAD
+    most_values = VALUES_BESIDE_NORM if config.norm_way(shape.op) == "beside" else VALUES_PER_THREAD
     if _num_sums(shape, config.block_m, config.block_n) > most_values * num_threads:
         return False
     return config.shared_bytes(shape) <= SHARED_BYTES

@@ -61,10 +61,10 @@ def compile_one(job: Job) -> None:
     weight, scales = (torch.uint8, torch.float32) if shape.fp8 else (dtype, dtype)
     parts = torch.float32 if config.splits > 1 else dtype
     # As a decode step runs it, in which the rows of q, k and v may be scaled later.
-    has_norm = config.fuses_norm(shape.op) or shape.op == "norm_swiglu" and not triton_products.norms_apart(config)
+    norm = config.norm_way(shape.op, defers=shape.op == "norm_linear")
     knows_fp8 = knows_float8(torch.device("cuda", torch.cuda.current_device()))
     triton_products._product.warmup(
         dtype, weight, scales, dtype, dtype, parts, torch.int32, 22, 1.0, 1e-5,
-        **triton_products.constants(shape, config, has_norm, knows_fp8), **triton_products.options(config),
+        **triton_products.constants(shape, config, norm, knows_fp8), **triton_products.options(config),
         grid=(1, 1, 1),
     )  # fmt: skip

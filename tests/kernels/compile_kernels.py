@@ -69,9 +69,8 @@ def _product_variant(name: str, shape: Shape, config: ProductConfig, capability:
         "scales_ptr": "*fp32" if shape.fp8 else f"*{name}", "parts_ptr": "*fp32", "counters_ptr": "*i32",
         "num_rows": "i32", "scale": "fp32", "eps": "fp32",
     }
-    has_norm = shape.op != "linear_add" and not triton_products.norms_apart(config)
     return Variant(
-        triton_products._product, types, triton_products.constants(shape, config, has_norm, knows_fp8),
+        triton_products._product, types, triton_products.constants(shape, config, config.norm_way(shape.op), knows_fp8),
         triton_products.options(config),
     )
 
@@ -124,6 +123,14 @@ def _attention_variants(name: str) -> list[Variant]:
                 "KEYS": 16, "ROPE": True,
             },
         ),
+        Variant(
+            triton_local_attention._local,
+            local,
+            {
+                "SCALED": True, "HIDDEN": 1, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 8, "HALF": 32,
+                "SIDE": 32, "TOKENS": 8, "KEYS": 16, "ROPE": True,
+            },
+        ),
         Variant(  # heads smaller than a matrix product's side, as tiny checkpoints have
             triton_local_attention._local,
             local,
@@ -144,8 +151,9 @@ def _attention_variants(name: str) -> list[Variant]:
 
 
 def _decode_variants(name: str) -> list[Variant]:
-    """With the norm before and after the product; of one part, and of several that are summed."""
-    values, config = f"*{name}", ModelConfig.from_json(release_config("2")).base_lm
+    """With the norm before and after the product; of one part, and of several that are summed; with and without rope."""
+    values = f"*{name}"
+    lms = {size: ModelConfig.from_json(release_config(size)).base_lm for size in ("2", "0.5")}
     types = {
         **dict.fromkeys(("qkv_ptr", "x_ptr", "cos_ptr", "sin_ptr", "k_ptr", "v_ptr", "out_ptr"), values),
         **dict.fromkeys(("parts_ptr", "sums_ptr"), "*fp32"), "counters_ptr": "*i32",
@@ -154,10 +162,12 @@ def _decode_variants(name: str) -> list[Variant]:
     return [
         Variant(
             triton_decode_attention._decode, types,
-            triton_decode_attention.constants(config, DTYPES[name], 16, splits, hidden, rope=True),
+            triton_decode_attention.constants(
+                lms[size], DTYPES[name], 16, splits, lms[size].hidden_size * norm_after, rope
+            ),
             {"num_stages": triton_decode_attention.NUM_STAGES},
         )
-        for splits, hidden in ((1, 0), (32, config.hidden_size))
+        for size, splits, norm_after, rope in (("2", 1, False, True), ("2", 32, True, False), ("0.5", 32, True, True))
     ]  # fmt: skip
 
 
@@ -213,7 +223,7 @@ def _other_variants(name: str) -> list[Variant]:
     snake = {"x_ptr": floats, "alpha_ptr": floats, "num_channels": "i32", "num_frames": "i32"}
     snakes = {"EPS": 1e-9, "BLOCK": 1024}
     return [
-        Variant(triton_norm._norm, rows, {"WEIGHTED": True, "WIDTH": 2048}),
+        *(Variant(triton_norm._norm, rows, {"WEIGHTED": weighted, "WIDTH": 2048}) for weighted in (True, False)),
         Variant(
             triton_gating._swiglu, gating,
             {"SCALED": False, "HIDDEN": 1024, "WIDTH": 1024, "BLOCK": triton_gating.BLOCK},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from voxcpm_core.kernels import product_configs
 from voxcpm_core.kernels.fp8 import quantised
 from voxcpm_core.kernels.layer_ops import TorchLayerOps
 from voxcpm_core.kernels.linear import Linear
@@ -123,7 +124,7 @@ def test_squares_summed_before(op, size, splits):
 
 @pytest.mark.parametrize("op", ["norm_linear", "norm_swiglu"])
 def test_a_norm_of_its_own_where_a_program_has_many_rows(op, monkeypatch):
-    monkeypatch.setattr(triton_products, "MAX_ROWS_BEFORE", 8)
+    monkeypatch.setattr(product_configs, "MAX_ROWS_BEFORE", 8)
     Case(op, 19, 24, 144, torch.float32).check(2, norm_first=True)
 
 

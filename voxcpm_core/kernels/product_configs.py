@@ -17,12 +17,15 @@ from typing import Any, Literal, NamedTuple
 
 Op = Literal["norm_linear", "norm_swiglu", "linear_add"]
 OPS: tuple[Op, ...] = ("norm_linear", "norm_swiglu", "linear_add")
+# Squares of x in the passes of the product, or in passes of their own before; by a kernel of its own; or not at all.
+NormWay = Literal["beside", "before", "apart", "none"]
 TUNED = Path(__file__).parent / "tuned"
 
 MIN_BLOCK = 16  # side of a matrix product
 MAX_RULE_ROWS = 64  # with more, the products themselves outweigh the starts of kernels
 MAX_RULE_FP8_ROWS = 128  # with more, rows in float8, too, save more than they cost
 MAX_NORM_ROWS = 64  # of a program, whose squares are kept beside its sums
+MAX_ROWS_BEFORE = 32  # of one that sums them before: with more, reading x twice costs more than a kernel
 MAX_RULE_SPLITS = 4
 RULE_SHARED_BYTES = 96 * 1024  # of a program; every supported GPU has as much
 NUM_COUNTERS = 1 << 14  # tiles of one product that may be split
@@ -39,10 +42,15 @@ class ProductConfig:
     num_warps: int
     num_stages: int
     pdl: bool = False  # programmatic dependent launch; Hopper and later
-    norm_first: bool = False  # squares of the ops with a norm: before the passes, not in them
+    norm_first: bool = False  # of the ops with a norm: not in the passes
 
-    def fuses_norm(self, op: Op) -> bool:
-        return op != "linear_add" and not self.norm_first
+    def norm_way(self, op: Op, defers: bool = False) -> NormWay:
+        """How the op's norm is taken; `defers`: whoever takes the result may scale its rows."""
+        if op == "linear_add":
+            return "none"
+        if not self.norm_first:
+            return "beside"
+        return "none" if defers else "before" if self.block_m <= MAX_ROWS_BEFORE else "apart"
 
     def shared_bytes(self, shape: Shape) -> int:
         """What the passes in flight take at most, and weights in float8 when they are widened."""

@@ -1,8 +1,7 @@
-"""Attention over a paged KV cache as a Triton kernel, for prefill and decode.
+"""Attention of prefixes over a paged KV cache as a Triton kernel; a decode step has its own.
 
-The rows of one key-value head share a program: BLOCK_TOKENS query tokens of `heads / kv_heads` heads each, so that a
-single decode row still fills a matrix product. Where few programs would run, the keys are split over several, which a
-second kernel sums (Dao et al., "Flash-Decoding", 2023).
+The rows of one key-value head share a program: BLOCK_TOKENS query tokens of `heads / kv_heads` heads each. Where few
+programs would run, the keys are split over several, which a second kernel sums (Dao et al., "Flash-Decoding", 2023).
 """
 
 from __future__ import annotations
@@ -144,9 +143,8 @@ def attend(
     block_tokens = min(triton.next_power_of_2(num_tokens), max(1, MAX_ROWS // group_pow2))
     block_tokens = max(block_tokens, MIN_ROWS // group_pow2, 1)
     num_blocks = triton.cdiv(num_tokens, block_tokens)
-    # Of several tokens, which are a prefix, keys that were there before are few: they all go to the last split.
-    max_keys = page_table.shape[1] * page_size if num_tokens == 1 else num_tokens
-    splits = splits_for(batch * num_blocks * kv_heads, max_keys, num_processors)
+    # Keys that were there before are few: they all go to the last split.
+    splits = splits_for(batch * num_blocks * kv_heads, num_tokens, num_processors)
     out = torch.empty_like(q)
     rows = batch * num_tokens * num_heads
     partial = out if splits.count == 1 else q.new_empty(rows, splits.count, head_dim, dtype=torch.float32)

@@ -77,7 +77,7 @@ class TritonLayerOps:
         """`norm_linear` without adapters."""
         shape, config = self._config("norm_linear", linear, x)
         if config is not None:
-            defers = defers and config.norm_first
+            defers = config.norm_way(shape.op, defers) == "none"
             return product(shape, config, self._counters, x, linear, None if defers else norm.eps), defers
         if has_quantised_product(x, linear):
             return product_of_quantised(x, linear, norm.eps), False

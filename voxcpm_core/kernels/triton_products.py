@@ -17,13 +17,12 @@ import triton.language as tl
 from torch import Tensor
 
 from voxcpm_core.kernels.linear import Linear
-from voxcpm_core.kernels.product_configs import NUM_COUNTERS, ProductConfig, Shape
+from voxcpm_core.kernels.product_configs import NUM_COUNTERS, NormWay, ProductConfig, Shape
 from voxcpm_core.kernels.triton_fp8 import knows_float8, widened
 from voxcpm_core.kernels.triton_norm import rms_norm, summed_squares
 from voxcpm_core.kernels.triton_pdl import grid_control
 
 LINE_BYTES = 128  # what one prefetch brings
-MAX_ROWS_BEFORE = 32  # of a program that sums their squares before: with more, reading x twice costs more than a kernel
 
 
 @triton.jit
@@ -201,11 +200,11 @@ def new_counters(device: torch.device) -> Tensor:
     return torch.zeros(NUM_COUNTERS, dtype=torch.int32, device=device)
 
 
-def constants(shape: Shape, config: ProductConfig, has_norm: bool, knows_fp8: bool = True) -> dict[str, Any]:
+def constants(shape: Shape, config: ProductConfig, norm: NormWay, knows_fp8: bool = True) -> dict[str, Any]:
     """The kernel's compile-time arguments; `knows_fp8`: the GPU has float8."""
     return {
         "N": shape.num_columns, "K": shape.k,
-        "NORM": ("before" if config.norm_first else "beside") if has_norm else "",
+        "NORM": "" if norm in ("apart", "none") else norm,
         "GATED": shape.op == "norm_swiglu", "ADD": shape.op == "linear_add",
         "BLOCK_M": config.block_m, "BLOCK_N": config.block_n, "BLOCK_K": config.block_k, "SPLITS": config.splits,
         "LINE": min(LINE_BYTES // shape.weight_itemsize, config.block_k), "PDL": config.pdl,
@@ -217,11 +216,6 @@ def options(config: ProductConfig) -> dict[str, Any]:
     """What the compiler is told besides."""
     dependent = {"launch_pdl": True} if config.pdl else {}
     return {"num_warps": config.num_warps, "num_stages": config.num_stages, **dependent}
-
-
-def norms_apart(config: ProductConfig) -> bool:
-    """Whether a norm is a kernel of its own."""
-    return config.norm_first and config.block_m > MAX_ROWS_BEFORE
 
 
 def product(
@@ -237,10 +231,9 @@ def product(
     weight = linear.weight.view(torch.uint8) if shape.fp8 else linear.weight
     assert weight.is_contiguous()
     assert (linear.scales is not None) == shape.fp8
-    assert eps is None or shape.op != "linear_add"
-    x = x.contiguous()
-    if eps is not None and norms_apart(config):
-        x, eps = rms_norm(x, None, eps), None
+    norm: NormWay = "none" if eps is None else config.norm_way(shape.op)
+    assert eps is None or norm != "none"
+    x = rms_norm(x, None, eps) if norm == "apart" and eps is not None else x.contiguous()
     num_rows, num_columns = x.shape[:-1].numel(), shape.num_columns
     if residual is not None:
         residual = residual.contiguous()
@@ -254,6 +247,6 @@ def product(
     _product[(blocks, tiles, config.splits)](
         x, weight, x if linear.scales is None else linear.scales, x if residual is None else residual, out, parts,
         counters, num_rows, scale, eps or 0.0,
-        **constants(shape, config, eps is not None, knows_float8(x.device)), **options(config),
+        **constants(shape, config, norm, knows_float8(x.device)), **options(config),
     )  # fmt: skip
     return out
