@@ -151,7 +151,7 @@ def _attention_variants(name: str) -> list[Variant]:
 
 
 def _decode_variants(name: str) -> list[Variant]:
-    """With the norm before and after the product; of one part, and of several that are summed; with and without rope."""
+    """With the norm before and after the product, of one part and of several that are summed, with and without rope."""
     values = f"*{name}"
     lms = {size: ModelConfig.from_json(release_config(size)).base_lm for size in ("2", "0.5")}
     types = {
