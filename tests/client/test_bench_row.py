@@ -88,6 +88,15 @@ def test_an_open_loop_shows_how_late_it_sent() -> None:
     assert make_row(Clients(1), 0.0, [outcome()], 0, 1.0).lag_ms is None
 
 
+def test_an_open_loop_whose_steady_time_is_a_moment() -> None:
+    """No audio may come in it at all, though much does before and after."""
+    outcomes = [outcome(n, n / 10, ((n / 10 + 1.0, 1.0), (n / 10 + 1.88, 1.0)), due_s=n / 10) for n in range(20)]
+    row = make_row(Arrivals(10.0, 10.0), 0.0, outcomes, 0, 1.0)
+    assert row.window is not None
+    assert not row.window.is_steady
+    assert row.audio_s_per_s == pytest.approx(40 / 3.78)
+
+
 def test_errors_are_counted_by_code_and_leave_the_figures_alone() -> None:
     outcomes = [
         outcome(0),

@@ -14,7 +14,7 @@ class Window:
     """The time in which speech per second is counted.
 
     `is_steady`: all clients are at work, or arrivals have gone on for as long as the first utterance lasted. Otherwise,
-    when there was no such time, it is the whole load.
+    when there was no such time, or less of it than any request took, it is the whole load.
     """
 
     begin_s: float  # by time.perf_counter
@@ -39,7 +39,7 @@ def find_window(pattern: Pattern, heard: Sequence[Outcome]) -> Window | None:
         begin_s, end_s = max(first.values()), min(last.values())
     else:
         begin_s, end_s = min(outcome.ended_s for outcome in heard), max(outcome.sent_s for outcome in heard)
-    if begin_s < end_s:
+    if begin_s < end_s and end_s - begin_s >= min(outcome.ended_s - outcome.sent_s for outcome in heard):
         return Window(begin_s, end_s, is_steady=True)
     whole = Window(min(outcome.sent_s for outcome in heard), max(outcome.ended_s for outcome in heard), is_steady=False)
     return whole if whole.length_s > 0 else None
