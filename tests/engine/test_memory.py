@@ -84,6 +84,15 @@ def test_pages_that_are_asked_for_need_no_trial(monkeypatch):
     assert not gpu.trials
 
 
+def test_the_log_has_what_was_counted_alone(monkeypatch):
+    on_gpu = str(Gpu(monkeypatch).plan(CONFIG))
+    assert on_gpu.startswith("weights 5120 MiB, slots 512 MiB, graphs 3072 MiB, voices 256 MiB, KV pages ")
+    assert on_gpu.endswith("MiB, workspace 1024 MiB")
+    config = dataclasses.replace(CONFIG, kv_cache_mib=1024)
+    on_cpu = plan_memory(config, MODEL, torch.device("cpu"), torch.float32, STATE, lambda num_pages: None)
+    assert str(on_cpu) == "slots 512 MiB, voices 256 MiB, KV pages 1024 MiB"
+
+
 @pytest.mark.parametrize(
     ("settings", "state_bytes", "named"),
     [

@@ -22,7 +22,7 @@ MIN_TRIAL_PAGES = 1
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What the parts of an engine take on its device, in bytes."""
+    """What the parts of an engine take on its device, in bytes; 0 for what nobody counts on the CPU."""
 
     weight_bytes: int
     state_bytes: int  # of the streams' slots, the VAE decoder's above all
@@ -30,14 +30,15 @@ class MemoryPlan:
     voice_bytes: int  # at most, of latents and embeddings kept of prompts and references
     num_pages: int
     page_bytes: int
+    workspace_bytes: int
 
     def __str__(self) -> str:
         parts = {
             "weights": self.weight_bytes, "slots": self.state_bytes, "graphs": self.graph_bytes,
             "voices": self.voice_bytes,
-            "KV pages": self.num_pages * self.page_bytes, "workspace": WORKSPACE_MIB * MIB,
+            "KV pages": self.num_pages * self.page_bytes, "workspace": self.workspace_bytes,
         }  # fmt: skip
-        return ", ".join(f"{name} {num_bytes / MIB:.0f} MiB" for name, num_bytes in parts.items())
+        return ", ".join(f"{name} {num_bytes / MIB:.0f} MiB" for name, num_bytes in parts.items() if num_bytes)
 
 
 def plan_memory(
@@ -51,11 +52,13 @@ def plan_memory(
     """
     page_bytes = KvCache.page_bytes(model, config.kv_page_size, dtype)
     pages_per_request = pages_for(config.num_positions(model), config.kv_page_size)
-    weight_bytes = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    on_gpu = device.type == "cuda"
+    weight_bytes = torch.cuda.memory_allocated(device) if on_gpu else 0
+    workspace_bytes = WORKSPACE_MIB * MIB if on_gpu else 0
     graph_bytes, voice_bytes = 0, config.voice_cache_mib * MIB
     if config.kv_cache_mib:
         budget_bytes = config.kv_cache_mib * MIB
-    elif device.type == "cuda":
+    elif on_gpu:
         if config.cuda_graphs == "on":
             graph_bytes = max(0, _bytes_beside_pages(make_trial) - state_bytes)
         free_bytes, total_bytes = torch.cuda.mem_get_info(device)
@@ -69,7 +72,9 @@ def plan_memory(
         require_host_memory({
             "max_running": state_bytes, "kv_cache_mib, max_model_len and page_size": num_pages * page_bytes,
         })  # fmt: skip
-    return MemoryPlan(weight_bytes, state_bytes, graph_bytes, voice_bytes, num_pages, page_bytes)
+    return MemoryPlan(
+        weight_bytes, state_bytes, graph_bytes, voice_bytes, num_pages, page_bytes, workspace_bytes
+    )
 
 
 @torch.inference_mode()
