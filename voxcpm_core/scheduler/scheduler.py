@@ -151,9 +151,9 @@ class Scheduler:
             stream.finish_reason if index == stream.last_index else None
             for stream, index in zip(step.batch.streams, step.patch_indices, strict=True)
         ]
-        rows = zip(step.batch.streams, step.patch_indices, stops, strict=True)
-        for stream, index in [(stream, index) for stream, index, stops_next in rows if stops_next]:
-            stream.observe_stop(index + 1)
+        for stream, index, stops_next in zip(step.batch.streams, step.patch_indices, stops, strict=True):
+            if stops_next:
+                stream.observe_stop(index + 1)
         self._retire()
         return reasons
 
