@@ -33,7 +33,7 @@ test: lint $(LOAD_TOOL)  ## lint, types, then the whole suite with a real triton
 	@$(BIN)/python -m pytest $(addprefix --ignore=,$(COMPUTING) $(ASKING))
 
 soak: $(STAMP) $(LOAD_TOOL)  ## what takes long: 10,000 requests and 2,000 odd ones; writes soak-report.json and soak-report.txt
-	@$(BIN)/python -m pytest -m soak --timeout 7200
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m soak --timeout 7200
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
