@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.products.timing import EPS, GraphTimer
+from benchmarks.products.timing import EPS, GraphTimer, inverse_rms
 from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels.layer_ops import TorchLayerOps, attend_locally, store_and_attend
@@ -122,8 +122,7 @@ class OtherKernels:
 
 def _scaled(rows: Tensor, x: Tensor) -> Tensor:
     """By the inverse RMS of x."""
-    wide = x.float()
-    return (rows.float() * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + EPS)).to(rows.dtype)
+    return (rows.float() * inverse_rms(x.float())).to(rows.dtype)
 
 
 def time_others(device: torch.device) -> list[dict[str, Any]]:

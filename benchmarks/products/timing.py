@@ -76,8 +76,8 @@ class Inputs:
 
 
 def inverse_rms(x: Tensor) -> Tensor:
-    """[rows, k] -> float64 [rows, 1]."""
-    return torch.rsqrt(x.double().pow(2).mean(dim=-1, keepdim=True) + EPS)
+    """[rows, k] -> [rows, 1], in the precision of x."""
+    return torch.rsqrt(x.pow(2).mean(dim=-1, keepdim=True) + EPS)
 
 
 def make_ops(config: ProductConfig | None, device: torch.device) -> TritonLayerOps:
@@ -91,7 +91,7 @@ def relative_error(inputs: Inputs, ops: TritonLayerOps, x: Tensor, residual: Ten
     for _ in range(NUM_REPEATS):
         if not torch.equal(inputs.run(ops, x, residual.clone())[0], first):
             return float("inf")
-    found = first.double() * inverse_rms(x) if is_unscaled else first.double()
+    found = first.double() * inverse_rms(x.double()) if is_unscaled else first.double()
     return float((found - expected).norm() / expected.norm())
 
 

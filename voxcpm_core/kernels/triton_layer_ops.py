@@ -69,8 +69,8 @@ class TritonLayerOps:
         Also whether its rows have yet to be scaled by the inverse RMS of x, as may be if `defers`.
         """
         y, is_unscaled = self._norm_product(x, norm, linear, defers)
-        if linear.adapters is not None:
-            y = linear.adapters.add(y, x, norm=norm, is_unscaled=is_unscaled)
+        if linear.lora is not None:
+            y = linear.lora.add(y, x, norm=norm, is_unscaled=is_unscaled)
         return y, is_unscaled
 
     def _norm_product(self, x: Tensor, norm: Norm, linear: Linear, defers: bool) -> tuple[Tensor, bool]:
@@ -107,7 +107,7 @@ class TritonLayerOps:
             else:
                 total = torch.addmm(total, rows, weight.t(), alpha=scale)
             y = total.view(x.shape)
-        return y if linear.adapters is None else linear.adapters.add(y, branch, scale)
+        return y if linear.lora is None else linear.lora.add(y, branch, scale)
 
     def local_attention(
         self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None
