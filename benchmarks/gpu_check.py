@@ -24,6 +24,7 @@ import torch
 
 from benchmarks.card import describe, this_card
 from benchmarks.gpu_chain import check_chain
+from benchmarks.gpu_exact import check_exact
 from benchmarks.gpu_faults import check_faults
 from benchmarks.gpu_flash import check_flash
 from benchmarks.gpu_fp8 import check_fp8, distance
@@ -103,23 +104,19 @@ def check_laws(report: Report, generation: str, root: Path) -> None:
     make_checkpoint(folder, size="tiny", generation=generation, seed=0, dtype="float32")
     requests = crowd(CROWD_SIZE, reference=generation == "2")
     on_cpu = run_all(Harness(folder), requests, together=False)
-    cuda: dict[str, Harness] = {}
-    for run_ahead in ("on", "off"):
-        eager = dataclasses.replace(SMALL, run_ahead=run_ahead, cuda_graphs="off")
-        cuda[run_ahead] = Harness(folder, eager, device=CUDA)
-    alone = run_all(cuda["off"], requests, together=False)
+    eager = Harness(folder, dataclasses.replace(SMALL, cuda_graphs="off"), device=CUDA)
+    alone = run_all(eager, requests, together=False)
     name = f"VoxCPM{generation} tiny fp32,"
     # cuBLAS sums in another order than the CPU, and for each batch size; the random model amplifies that over
     # up to a dozen patches. On the CPU a crowd changes nothing at all.
     report.check(f"{name} CUDA against CPU", largest_difference(alone, on_cpu), 1e-3)
-    crowded = run_all(cuda["off"], requests, together=True)
+    crowded = run_all(eager, requests, together=True)
     report.check(f"{name} alone against crowd", largest_difference(alone, crowded), 1e-4)
-    ahead = run_all(cuda["on"], requests, together=True)
-    report.check(f"{name} run-ahead against lock-step", largest_difference(ahead, crowded), 1e-6)
     graphs = Harness(folder, SMALL, device=CUDA)
     graphs.core.runner.capture()
     replayed = run_all(graphs, requests, together=True)
     report.check(f"{name} graphs against eager", largest_difference(replayed, crowded), 1e-4)
+    check_exact(report.check, largest_difference, name, folder, reference=generation == "2")
     check_joins(report.check, largest_difference, name, folder, reference=generation == "2")
     # Two devices round differently, and random weights amplify it; but neither may be much farther from fp32.
     for cuda_graphs in ("off", "on"):

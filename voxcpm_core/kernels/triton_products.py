@@ -149,7 +149,8 @@ def _product(
     block, tile, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     corner = (block * BLOCK_M).to(tl.int64)  # its row; 64 bits for what is multiplied by it
     column = (tile * BLOCK_N).to(tl.int64)
-    per_split: tl.constexpr = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLITS) * BLOCK_K
+    # Not tl.cdiv: Triton 3.6 makes a tensor of it.
+    per_split: tl.constexpr = (K + BLOCK_K * SPLITS - 1) // (BLOCK_K * SPLITS) * BLOCK_K
     first = split * per_split
     last = tl.minimum(first + per_split, K)
     rows_left, columns_left = num_rows - block * BLOCK_M, N - tile * BLOCK_N
