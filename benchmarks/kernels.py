@@ -3,7 +3,8 @@
 Times attention and the like beside torch. Then times every candidate for each product of the released models and its
 numbers of rows, checks the results against float64, and prints the best beside cuBLAS with its own small kernels.
 `--tune` writes the table that the engine reads, which belongs into voxcpm_core/kernels/tuned/ under the name that is
-printed. Takes about four minutes on 16 cores.
+printed. Takes about four minutes on 16 cores. `--libraries` takes a minute: it tries cuBLASLt's algorithms for products
+with many rows beside what the table has.
 """
 
 from __future__ import annotations
@@ -21,10 +22,20 @@ from benchmarks.card import CARDS
 from benchmarks.other_kernels import time_others
 from benchmarks.products.compiling import compile_all
 from benchmarks.products.search import Point, Search, Timings
-from benchmarks.products.shapes import release_shapes
+from benchmarks.products.shapes import library_shapes, release_shapes
 from benchmarks.products.timing import GraphTimer, Inputs, error_limit, make_ops, relative_error
 from benchmarks.products.work import work_of
-from voxcpm_core.kernels.product_configs import TUNED, Gpu, ProductConfig, read_table, slug, table_json
+from voxcpm_core.kernels.cublaslt import TYPES, Problem, offered
+from voxcpm_core.kernels.product_configs import (
+    TUNED,
+    Config,
+    Gpu,
+    LtConfig,
+    Table,
+    read_table,
+    slug,
+    table_json,
+)
 from voxcpm_core.kernels.triton_layer_ops import gpu_of
 
 NUM_CALLS = 32  # in a graph, at least
@@ -41,7 +52,7 @@ class Measuring:
         self._timer = GraphTimer(DEVICE)
         self._cache_bytes = torch.cuda.get_device_properties(DEVICE).L2_cache_size
 
-    def __call__(self, point: Point, configs: list[ProductConfig | None]) -> Timings:
+    def __call__(self, point: Point, configs: list[Config]) -> Timings:
         if self._inputs is None or self._inputs.shape != point.shape:
             self._inputs = None  # first, so that both are never there
             self._inputs = Inputs(point.shape, DEVICE, self._cache_bytes)
@@ -75,9 +86,11 @@ def _name(point: Point) -> str:
     return f"{shape.op:11} {shape.n:5} {shape.k:5} {point.num_rows:5}"
 
 
-def _config_name(config: ProductConfig | None) -> str:
+def _config_name(config: Config) -> str:
     if config is None:
         return "cuBLAS"
+    if isinstance(config, LtConfig):
+        return f"cuBLASLt {config.tile} {config.custom}"
     sizes = f"{config.block_m}x{config.block_n}x{config.block_k}/{config.splits}"
     return f"{sizes} {config.num_warps}w {config.num_stages}s{' norm first' * config.norm_first}{' pdl' * config.pdl}"
 
@@ -105,13 +118,30 @@ def print_row(point: Point, timings: Timings, gpu_name: str) -> None:
           f"{100 * share:4.0f} {cublas_us:7.2f}", flush=True)  # fmt: skip
 
 
-def write(search: Search, others: list[dict[str, Any]], gpu: Gpu, tune: Path | None, report: Path | None) -> None:
-    """What was found until now. A table keeps the products of other weights that the engine's has for that GPU."""
+def library_configs(point: Point) -> list[LtConfig]:
+    """All that cuBLASLt offers for a product, but for weights in float8, which are not multiplied as they are."""
+    shape, dtype = point.shape, getattr(torch, point.shape.dtype)
+    if shape.fp8 or dtype not in TYPES:
+        return []
+    return offered(Problem(torch.cuda.current_device(), point.num_rows, shape.n, shape.k, dtype))
+
+
+def new_table(search: Search, gpu: Gpu, libraries: bool) -> Table:
+    """What was found until now, and what the engine's table for that GPU has of other products."""
+    before = read_table(gpu)
+    if libraries:
+        return search.table_over(before, gpu.num_processors)
     timed = {point.shape.fp8 for point in search.found}
-    kept = {shape: rows for shape, rows in read_table(gpu).items() if shape.fp8 not in timed}
+    return {**{shape: rows for shape, rows in before.items() if shape.fp8 not in timed}, **search.table()}
+
+
+def write(
+    search: Search, table: Table, others: list[dict[str, Any]], gpu: Gpu, tune: Path | None, report: Path | None
+) -> None:
+    """What was found until now."""
     versions = {"torch": torch.__version__, "triton": triton.__version__}
     if tune:
-        tune.write_text(json.dumps({**versions, **table_json(gpu, {**kept, **search.table()})}, indent=1) + "\n")
+        tune.write_text(json.dumps({**versions, **table_json(gpu, table)}, indent=1) + "\n")
         print(f"wrote {tune}; the engine reads {TUNED / slug(gpu.name)}.json")
     if report:
         rows = [row_of(point, timings, gpu.name) for point, timings in search.found.items() if timings]
@@ -122,6 +152,7 @@ def write(search: Search, others: list[dict[str, Any]], gpu: Gpu, tune: Path | N
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fp8", action="store_true", help="products with weights in float8 in the others' place")
+    parser.add_argument("--libraries", action="store_true", help="products with many rows, by cuBLASLt's algorithms")
     parser.add_argument("--tune", type=Path, help="write the engine's table there, with what it has of others")
     parser.add_argument("--json", type=Path, help="write all timings there")
     parser.add_argument("--seconds", type=float, default=230.0, help="stop measuring after that")
@@ -131,17 +162,24 @@ def main() -> int:
         return 1
     gpu = gpu_of(DEVICE)
     print(f"{gpu.name}, torch {torch.__version__}, triton {triton.__version__}")
-    others = time_others(DEVICE)
+    others = [] if arguments.libraries else time_others(DEVICE)
     measuring = Measuring()
-    search = Search(release_shapes(fp8=arguments.fp8), compile_all, measuring, arguments.seconds)
+    shapes = library_shapes() if arguments.libraries else release_shapes(fp8=arguments.fp8)
+    search = Search(shapes, compile_all, measuring, library_configs, arguments.seconds)
+
+    def progress(point: Point, timings: Timings) -> None:
+        print_row(point, timings, gpu.name)
+
     print("op              n     k  rows  best                            us   GB/s   TF/s  %lim  cuBLAS us")
     try:
-        search.run(
-            gpu.num_processors, with_pdl=torch.cuda.get_device_capability(DEVICE) >= (9, 0),
-            progress=lambda point, timings: print_row(point, timings, gpu.name),
-        )  # fmt: skip
+        if arguments.libraries:
+            search.run_libraries(read_table(gpu), gpu.num_processors, progress)
+        else:
+            with_pdl = torch.cuda.get_device_capability(DEVICE) >= (9, 0)
+            search.run(gpu.num_processors, with_pdl, progress)
     finally:
-        write(search, others, gpu, arguments.tune, arguments.json)
+        table = new_table(search, gpu, arguments.libraries)
+        write(search, table, others, gpu, arguments.tune, arguments.json)
     print(f"{measuring.num_failed} candidates failed" if measuring.num_failed else "all candidates passed")
     return min(measuring.num_failed, 1)
 

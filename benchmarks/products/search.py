@@ -1,4 +1,5 @@
-"""The fastest way to run each product: all candidates compiled and timed, then the best with dependent launch."""
+"""The fastest way to run each product: all candidates compiled and timed, then the best with dependent launch; or, of
+products with many rows, what libraries have beside what the table says."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from benchmarks.products.candidates import candidates
 from benchmarks.products.compiling import Job
-from voxcpm_core.kernels.product_configs import ProductConfig, Shape, Table, Threshold
+from voxcpm_core.kernels.product_configs import Config, LtConfig, ProductConfig, Shape, Table, Threshold, choose
 
 NUM_TRIED_AGAIN = 2  # of the best, with dependent launch
 NEARLY = 1.03  # as fast: each config costs an engine that starts a second of compiling
@@ -23,36 +24,47 @@ class Point(NamedTuple):
     num_rows: int
 
 
-Timings = dict[ProductConfig | None, float]  # microseconds; None: cuBLAS
+Timings = dict[Config, float]  # microseconds
 Compile = Callable[[Iterable[Job], float], set[Job]]
-Measure = Callable[[Point, list[ProductConfig | None]], Timings]
+Measure = Callable[[Point, list[Config]], Timings]
+Libraries = Callable[[Point], list[LtConfig]]
 Progress = Callable[[Point, Timings], None]
 
 
 class Search:
     """Runs within a number of seconds; `found` holds what is known at any time, also after an error."""
 
-    def __init__(self, shapes: dict[Shape, list[int]], compile_all: Compile, measure: Measure, seconds: float) -> None:
+    def __init__(
+        self, shapes: dict[Shape, list[int]], compile_all: Compile, measure: Measure, libraries: Libraries,
+        seconds: float,
+    ) -> None:
+        """`libraries`: what may be named of them for a product, beside what torch takes."""
         self.found: dict[Point, Timings] = {}
         self._points = [Point(shape, num_rows) for shape, rows in shapes.items() for num_rows in rows]
-        self._compile, self._measure = compile_all, measure
+        self._compile, self._measure, self._libraries = compile_all, measure, libraries
         self._start, self._seconds = time.monotonic(), seconds
 
     def run(self, num_processors: int, with_pdl: bool, progress: Progress) -> None:
         """`with_pdl`: the device has programmatic dependent launch. `progress` hears of each point's best."""
         wanted = {point: candidates(*point, num_processors) for point in self._points}
         print(f"compiling {len(_jobs(wanted))} kernels", flush=True)
-        self._measure_compiled(wanted, [None], progress)
+        self._measure_compiled(wanted, True, progress)
         if with_pdl:
             again = {point: _with_pdl(self.found.get(point, {})) for point in self._points}
             print(f"compiling {len(_jobs(again))} kernels with dependent launch", flush=True)
-            self._measure_compiled(again, [], progress)
+            self._measure_compiled(again, False, progress)
+
+    def run_libraries(self, table: Table, num_processors: int, progress: Progress) -> None:
+        """Beside what `table` says alone."""
+        usual = {point: choose(table, *point, num_processors) for point in self._points}
+        own = {point: [config] for point, config in usual.items() if isinstance(config, ProductConfig)}
+        self._measure_compiled({point: own.get(point, []) for point in self._points}, True, progress)
 
     def _left_s(self) -> float:
         return self._seconds - (time.monotonic() - self._start)
 
     def _measure_compiled(
-        self, wanted: dict[Point, list[ProductConfig]], beside: list[None], progress: Progress
+        self, wanted: dict[Point, list[ProductConfig]], with_libraries: bool, progress: Progress
     ) -> None:
         done = self._compile(_jobs(wanted), self._left_s() * COMPILING_SHARE)
         for point, configs in wanted.items():
@@ -60,9 +72,19 @@ class Search:
                 print("  the time is over; what follows is not measured", flush=True)
                 return
             ready = [config for config in configs if Job(point.shape, config) in done]
-            timings = self._measure(point, [*beside, *ready])
+            libraries = [None, *self._libraries(point)] if with_libraries else []
+            timings = self._measure(point, [*libraries, *ready])
             self.found[point] = {**self.found.get(point, {}), **timings}
             progress(point, self.found[point])
+
+    def table_over(self, before: Table, num_processors: int) -> Table:
+        """`before`, but for the products that were timed with as many rows as the fewest of them, or more."""
+        table = dict(before)
+        for shape, found in self.table().items():
+            last = found[0].max_rows - 1
+            fewer = [threshold for threshold in before.get(shape, []) if threshold.max_rows < last]
+            table[shape] = [*fewer, Threshold(last, choose(before, shape, last, num_processors)), *found]
+        return table
 
     def table(self) -> Table:
         """The fastest of each point, or that of the next larger one where it is nearly as fast."""
@@ -89,5 +111,6 @@ def _jobs(wanted: dict[Point, list[ProductConfig]]) -> list[Job]:
 
 
 def _with_pdl(timings: Timings) -> list[ProductConfig]:
-    own = sorted((config for config in timings if config is not None), key=lambda config: timings[config])
+    own = [config for config in timings if isinstance(config, ProductConfig)]
+    own.sort(key=lambda config: timings[config])
     return [dataclasses.replace(config, pdl=True) for config in own[:NUM_TRIED_AGAIN]]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from voxcpm_core.checkpoint.releases import RELEASES, release_config
 from voxcpm_core.config import ModelConfig, TransformerConfig
 from voxcpm_core.kernels.product_configs import Shape
+from voxcpm_core.runner.sizes import batch_sizes
 
 BATCHES = (1, 2, 4, 8, 16, 32, 48, 60, 64)
+MANY_STREAMS = 64
+LIBRARY_ROWS = 300  # with fewer, an algorithm of a library's gains nothing over its first
 # Numbers of rows closer together than this share what is measured for the largest of them; few rows all take one block.
 # With many, which config is fastest changes with how full the last wave of programs is.
 STEP, STEP_OF_FEW, FEW, STEP_OF_MANY, MANY = 1.3, 3.0, 16, 1.05, 700
@@ -18,9 +21,20 @@ def release_shapes(dtype: str = "bfloat16", fp8: bool = False) -> dict[Shape, li
     """Each distinct product and its numbers of rows, ascending and thinned out; `fp8`: of weights in float8."""
     rows: dict[Shape, set[int]] = {}
     for generation in RELEASES:
-        for shape, num_rows in _model_products(ModelConfig.from_json(release_config(generation)), dtype):
+        for shape, num_rows in _model_products(ModelConfig.from_json(release_config(generation)), dtype, BATCHES):
             rows.setdefault(shape._replace(fp8=fp8), set()).add(num_rows)
     return {shape: thinned(found) for shape, found in rows.items()}
+
+
+def library_shapes(dtype: str = "bfloat16") -> dict[Shape, list[int]]:
+    """Each product with many rows, of all sizes of batches."""
+    rows: dict[Shape, set[int]] = {}
+    for generation in RELEASES:
+        config = ModelConfig.from_json(release_config(generation))
+        for shape, num_rows in _model_products(config, dtype, batch_sizes(MANY_STREAMS)):
+            if num_rows >= LIBRARY_ROWS:
+                rows.setdefault(shape, set()).add(num_rows)
+    return {shape: sorted(found) for shape, found in rows.items()}
 
 
 def thinned(rows: set[int]) -> list[int]:
@@ -33,10 +47,10 @@ def thinned(rows: set[int]) -> list[int]:
     return kept[::-1]
 
 
-def _model_products(config: ModelConfig, dtype: str) -> Iterator[tuple[Shape, int]]:
+def _model_products(config: ModelConfig, dtype: str, batches: Iterable[int]) -> Iterator[tuple[Shape, int]]:
     patch = config.patch_size
     dit_tokens = 1 + config.mu_tokens + 2 * patch
-    for batch in BATCHES:
+    for batch in batches:
         yield from _stack_products(config.base_lm, batch, batch, dtype)
         yield from _stack_products(config.local_encoder, (1 + patch) * batch, batch, dtype)
         yield from _stack_products(config.dit, 2 * dit_tokens * batch, 2 * patch * batch, dtype)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from voxcpm_core.kernels.fp8 import quantised
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.lora import Norm
-from voxcpm_core.kernels.product_configs import ProductConfig, Shape
+from voxcpm_core.kernels.product_configs import Config, Shape
 from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
 
 EPS = 1e-5
@@ -22,7 +22,7 @@ MIN_COPIES, MAX_COPIES = 8, 96
 NUM_REPEATS = 3  # of a split product, whose programs arrive in another order each time
 
 
-def error_limit(shape: Shape, config: ProductConfig | None) -> float:
+def error_limit(shape: Shape, config: Config) -> float:
     """Of a product run like that, beside what its weights, in float8 or not, give in float64."""
     return FP8_ROWS_LIMIT if shape.fp8 and config is None else LIMITS[shape.dtype]
 
@@ -80,8 +80,8 @@ def inverse_rms(x: Tensor) -> Tensor:
     return torch.rsqrt(x.pow(2).mean(dim=-1, keepdim=True) + EPS)
 
 
-def make_ops(config: ProductConfig | None, device: torch.device) -> TritonLayerOps:
-    """All products with that config; None: cuBLAS."""
+def make_ops(config: Config, device: torch.device) -> TritonLayerOps:
+    """All products with that config."""
     return TritonLayerOps(device, lambda shape, num_rows: config)
 
 

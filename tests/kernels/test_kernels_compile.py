@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+OTHER_TRITON = "3.4.0", "3.5.1", "3.6.0", "3.8.0", "3.9.0"  # of torch 2.8 and later, but for the one installed
 SHARED_BYTES = {80: 99 * 1024, 89: 99 * 1024, 90: 227 * 1024}  # of a program; by compute capability
 
 
-def shared_bytes(capability: int, *arguments: str) -> dict[str, int]:
-    """In a process of its own: in this one, kernels are interpreted."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+def shared_bytes(capability: int, *arguments: str, **variables: str) -> dict[str, int]:
+    """In a process of its own with these variables: in this one, kernels are interpreted."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | variables
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.compile_kernels", str(capability), *arguments],
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600,
@@ -32,3 +33,13 @@ def test_kernels_compile_within_the_shared_memory(capability, which):
     found = shared_bytes(capability, *which)
     assert len(found) >= 16
     assert max(found.values()) <= SHARED_BYTES[capability]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", OTHER_TRITON)
+def test_kernels_compile_with_other_releases_of_triton(version, tmp_path):
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", str(tmp_path)]
+    subprocess.run([*pip, f"triton=={version}"], check=True, timeout=600)
+    variables = {"PYTHONPATH": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "cache")}
+    for capability in SHARED_BYTES:
+        assert len(shared_bytes(capability, **variables)) >= 16

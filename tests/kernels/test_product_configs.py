@@ -11,6 +11,7 @@ from voxcpm_core.kernels.product_configs import (
     RULE_SHARED_BYTES,
     TUNED,
     Gpu,
+    LtConfig,
     ProductConfig,
     Shape,
     Threshold,
@@ -25,7 +26,7 @@ NUM_PROCESSORS = 132
 HOPPER_SHARED_BYTES = 227 * 1024  # of a program
 QKV = Shape("norm_linear", 2560, 1024, "bfloat16")
 SMALL, LARGE = ProductConfig(16, 32, 128, 2, 4, 5), ProductConfig(64, 64, 64, 1, 8, 3, pdl=True)
-TABLE = {QKV: [Threshold(16, SMALL), Threshold(64, LARGE), Threshold(352, None)]}
+TABLE = {QKV: [Threshold(16, SMALL), Threshold(64, LARGE), Threshold(352, None), Threshold(704, LtConfig(165, 2))]}
 
 
 H200, H100, A100 = Gpu("NVIDIA H200", "9.0", 132), Gpu("NVIDIA H100 80GB HBM3", "9.0", 132), Gpu("A100", "8.0", 108)
@@ -85,8 +86,8 @@ def test_too_many_tiles_to_be_split_are_refused(tmp_path):
 
 
 def test_the_table_decides_up_to_its_last_threshold_and_the_rule_above():
-    found = [choose(TABLE, QKV, num_rows, NUM_PROCESSORS) for num_rows in (1, 16, 17, 64, 65, 352, 353)]
-    assert found == [SMALL, SMALL, LARGE, LARGE, None, None, None]
+    found = [choose(TABLE, QKV, num_rows, NUM_PROCESSORS) for num_rows in (1, 16, 17, 64, 65, 352, 353, 705)]
+    assert found == [SMALL, SMALL, LARGE, LARGE, None, None, LtConfig(165, 2), None]
     few = {QKV: [Threshold(16, None)]}
     assert choose(few, QKV, 16, NUM_PROCESSORS) is None
     assert choose(few, QKV, 17, NUM_PROCESSORS) == rule(QKV, 17, NUM_PROCESSORS)

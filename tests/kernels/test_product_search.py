@@ -17,7 +17,16 @@ from benchmarks.products.search import Point, Search
 from benchmarks.products.shapes import release_shapes, thinned
 from benchmarks.products.timing import Inputs, make_ops, relative_error
 from benchmarks.products.work import work_of
-from voxcpm_core.kernels.product_configs import NUM_COUNTERS, Gpu, ProductConfig, Shape, read_table, table_json
+from voxcpm_core.kernels.product_configs import (
+    NUM_COUNTERS,
+    Gpu,
+    LtConfig,
+    ProductConfig,
+    Shape,
+    Threshold,
+    read_table,
+    table_json,
+)
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 NUM_PROCESSORS = 132
@@ -59,8 +68,12 @@ def measure(point, configs):
     }  # fmt: skip
 
 
+def no_libraries(point):
+    return []
+
+
 def test_the_fastest_of_those_that_work_is_found(tmp_path):
-    search = Search({SHAPE: [16, 64]}, compile_most, measure, seconds=60)
+    search = Search({SHAPE: [16, 64]}, compile_most, measure, no_libraries, seconds=60)
     heard = []
     search.run(NUM_PROCESSORS, with_pdl=True, progress=lambda point, timings: heard.append(point))
     assert heard == [Point(SHAPE, 16), Point(SHAPE, 64)] * 2
@@ -80,10 +93,26 @@ def test_a_config_that_is_nearly_as_fast_as_the_best_is_used_for_fewer_rows_too(
     def close(point, configs):
         return {config: 10.0 + (0.2 if config.splits * point.num_rows == 16 else 0.0) for config in configs if config}
 
-    search = Search({SHAPE: [8, 16]}, compile_most, close, seconds=60)
+    search = Search({SHAPE: [8, 16]}, compile_most, close, no_libraries, seconds=60)
     search.run(NUM_PROCESSORS, with_pdl=False, progress=lambda point, timings: None)
     (few, many) = search.table()[SHAPE]
     assert few.config == many.config
+
+
+def test_libraries_are_held_against_the_table_and_leave_fewer_rows_as_they_are():
+    own, named = ProductConfig(64, 64, 128, 1, 4, 3), LtConfig(7, 2)
+    before = {SHAPE: [Threshold(16, own), Threshold(900, None), Threshold(1408, own)]}
+    asked = []
+
+    def timed(point, configs):
+        asked.append((point.num_rows, configs))
+        return {config: 3.0 if config is None else 2.0 if config == named else 1.0 for config in configs}
+
+    search = Search({SHAPE: [704, 1408]}, compile_most, timed, lambda point: [named], seconds=60)
+    search.run_libraries(before, NUM_PROCESSORS, progress=lambda point, timings: None)
+    assert asked == [(704, [None, named]), (1408, [None, named])], "block_n of 64 does not compile"
+    table = search.table_over(before, NUM_PROCESSORS)
+    assert table[SHAPE] == [Threshold(16, own), Threshold(703, None), Threshold(704, named), Threshold(1408, named)]
 
 
 def test_what_was_found_before_an_error_is_kept():
@@ -92,14 +121,14 @@ def test_what_was_found_before_an_error_is_kept():
             raise RuntimeError("the device is lost")
         return measure(point, configs)
 
-    search = Search({SHAPE: [16, 64]}, compile_most, lost, seconds=60)
+    search = Search({SHAPE: [16, 64]}, compile_most, lost, no_libraries, seconds=60)
     with pytest.raises(RuntimeError, match="lost"):
         search.run(NUM_PROCESSORS, with_pdl=False, progress=lambda point, timings: None)
     assert [threshold.max_rows for threshold in search.table()[SHAPE]] == [16]
 
 
 def test_nothing_is_measured_when_the_time_is_over():
-    search = Search({SHAPE: [16]}, compile_most, measure, seconds=0)
+    search = Search({SHAPE: [16]}, compile_most, measure, no_libraries, seconds=0)
     search.run(NUM_PROCESSORS, with_pdl=True, progress=lambda point, timings: None)
     assert search.table() == {}
 

@@ -63,6 +63,17 @@ class ProductConfig:
         return -(-num_rows // self.block_m) * -(-num_columns // self.block_n)
 
 
+@dataclass(frozen=True)
+class LtConfig:
+    """An algorithm of cuBLASLt, by two of its attributes; `config` of a table where it is not the library's first."""
+
+    tile: int
+    custom: int
+
+
+Config = ProductConfig | LtConfig | None  # None: as torch has cuBLAS
+
+
 class Gpu(NamedTuple):
     """A device, as its driver describes it."""
 
@@ -96,10 +107,10 @@ class Shape(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """Up to so many rows: that config, None for cuBLAS."""
+    """Up to so many rows."""
 
     max_rows: int
-    config: ProductConfig | None
+    config: Config
 
 
 Table = dict[Shape, list[Threshold]]
@@ -128,14 +139,18 @@ def _parsed(file: Path, values: dict[str, Any]) -> Table:
         shape = Shape(product["op"], product["n"], product["k"], product["dtype"], product.get("fp8", False))
         thresholds = [Threshold(row["max_rows"], _config(row["config"])) for row in product["rows"]]
         for max_rows, config in thresholds:
-            if config and config.splits > 1 and config.num_tiles(max_rows, shape.num_columns) > NUM_COUNTERS:
+            if not isinstance(config, ProductConfig) or config.splits == 1:
+                continue
+            if config.num_tiles(max_rows, shape.num_columns) > NUM_COUNTERS:
                 raise ValueError(f"{file}: {shape} with {max_rows} rows: too many tiles to be split")
         table[shape] = sorted(thresholds, key=lambda threshold: threshold.max_rows)
     return table
 
 
-def _config(values: dict[str, Any] | None) -> ProductConfig | None:
-    return None if values is None else ProductConfig(**values)
+def _config(values: dict[str, Any] | None) -> Config:
+    if values is None:
+        return None
+    return LtConfig(**values) if "tile" in values else ProductConfig(**values)
 
 
 def table_json(gpu: Gpu, table: Table) -> dict[str, Any]:
@@ -151,8 +166,8 @@ def table_json(gpu: Gpu, table: Table) -> dict[str, Any]:
     return {"gpu": gpu._asdict(), "products": products}
 
 
-def choose(table: Table, shape: Shape, num_rows: int, num_processors: int) -> ProductConfig | None:
-    """The table's config where it has one for so many rows, else the rule's; None: cuBLAS."""
+def choose(table: Table, shape: Shape, num_rows: int, num_processors: int) -> Config:
+    """The table's config where it has one for so many rows, else the rule's."""
     thresholds = table.get(shape, [])
     index = bisect_left([threshold.max_rows for threshold in thresholds], num_rows)
     if index < len(thresholds):

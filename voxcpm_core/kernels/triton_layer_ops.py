@@ -8,13 +8,13 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from voxcpm_core.config import TransformerConfig
+from voxcpm_core.kernels import cublaslt
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.paged_attention import PagedAttention, PagedContext
-from voxcpm_core.kernels.product_configs import Gpu, Op, ProductConfig, Shape, choose, read_table
+from voxcpm_core.kernels.product_configs import Config, Gpu, Op, ProductConfig, Shape, choose, read_table
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.kernels.triton_attention import num_processors, triton_paged_attention
 from voxcpm_core.kernels.triton_decode_attention import decode_attention
@@ -26,7 +26,7 @@ from voxcpm_core.kernels.triton_norm import rms_norm
 from voxcpm_core.kernels.triton_products import new_counters, product
 from voxcpm_core.kernels.triton_rope import rotate_and_store
 
-Choice = Callable[[Shape, int], ProductConfig | None]
+Choice = Callable[[Shape, int], Config]
 
 
 def gpu_of(device: torch.device) -> Gpu:
@@ -52,7 +52,7 @@ class TritonLayerOps:
         self._choice = choice or _device_choice(device)
         self._num_processors = num_processors(device)
 
-    def _config(self, op: Op, linear: Linear, x: Tensor) -> tuple[Shape, ProductConfig | None]:
+    def _config(self, op: Op, linear: Linear, x: Tensor) -> tuple[Shape, Config]:
         assert linear.bias is None
         shape = Shape(op, *linear.weight.shape, str(x.dtype).removeprefix("torch."), linear.scales is not None)
         return shape, self._choice(shape, x.shape[:-1].numel())
@@ -76,37 +76,35 @@ class TritonLayerOps:
     def _norm_product(self, x: Tensor, norm: Norm, linear: Linear, defers: bool) -> tuple[Tensor, bool]:
         """`norm_linear` without adapters."""
         shape, config = self._config("norm_linear", linear, x)
-        if config is not None:
+        if isinstance(config, ProductConfig):
             defers = config.norm_way(shape.op, defers) == "none"
             return product(shape, config, self._counters, x, linear, None if defers else norm.eps), defers
         if has_quantised_product(x, linear):
             return product_of_quantised(x, linear, norm.eps), False
-        return F.linear(x if defers else rms_norm(x, None, norm.eps), linear.weight_in(x.dtype)), defers
+        rows = x if defers else rms_norm(x, None, norm.eps)
+        return cublaslt.linear(rows, linear.weight_in(x.dtype), config), defers
 
     def norm_swiglu(self, x: Tensor, norm: Norm, gate_up: Linear) -> Tensor:
         if gate_up.adapters is not None:  # what an adapter adds comes before the gating
             y, _ = self._norm_product(x, norm, gate_up, defers=False)
             return gate_up.adapters.add_gated(y, x, norm)
         shape, config = self._config("norm_swiglu", gate_up, x)
-        if config is not None:
+        if isinstance(config, ProductConfig):
             return product(shape, config, self._counters, x, gate_up, norm.eps)
         if has_quantised_product(x, gate_up):
             return swiglu(product_of_quantised(x, gate_up, norm.eps))
-        return swiglu(F.linear(x, gate_up.weight_in(x.dtype)), x, norm.eps)
+        return swiglu(cublaslt.linear(x, gate_up.weight_in(x.dtype), config), x, norm.eps)
 
     def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
         shape, config = self._config("linear_add", linear, branch)
-        if config is not None:
+        if isinstance(config, ProductConfig):
             y = product(shape, config, self._counters, branch, linear, residual=x, scale=scale, in_place=in_place)
         elif has_quantised_product(branch, linear):
             y = torch.add(x, product_of_quantised(branch, linear), alpha=scale, out=x if in_place else None)
         else:
-            rows, total, weight = branch.flatten(0, -2), x.flatten(0, -2), linear.weight_in(x.dtype)
-            if in_place:  # cuBLAS adds to what is there; elsewhere torch copies it first
-                total.addmm_(rows, weight.t(), alpha=scale)
-            else:
-                total = torch.addmm(total, rows, weight.t(), alpha=scale)
-            y = total.view(x.shape)
+            y = x if in_place else x.clone()  # cuBLAS adds to what is there
+            weight = linear.weight_in(x.dtype)
+            cublaslt.add_product(y.flatten(0, -2), branch.flatten(0, -2), weight, scale, config)
         return y if linear.lora is None else linear.lora.add(y, branch, scale)
 
     def local_attention(
