@@ -14,7 +14,7 @@ WARP_SIZE = 32
 class Variant(NamedTuple):
     """A kernel, the types of its arguments, and the values of those that are constants.
 
-    PDL need not be among them: Hopper has it.
+    PDL and COMPILED need not be among them.
     """
 
     kernel: Any
@@ -29,7 +29,7 @@ class Variant(NamedTuple):
         signature = {name: self.types.get(name, "constexpr") for name in self.kernel.arg_names}
         multiples = {*self.multiples, *(name for name, kind in signature.items() if kind.startswith("*"))}
         attributes = {(i,): [["tt.divisibility", 16]] for i, name in enumerate(signature) if name in multiples}
-        pdl = {"PDL": capability >= 90} if "PDL" in signature else {}
-        source = ASTSource(self.kernel, signature, {**pdl, **self.constants}, attributes)
+        usual = {name: value for name, value in (("PDL", capability >= 90), ("COMPILED", True)) if name in signature}
+        source = ASTSource(self.kernel, signature, {**usual, **self.constants}, attributes)
         target = GPUTarget("cuda", capability, WARP_SIZE)
         return triton.compile(source, target=target, options=self.options).metadata.shared

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from voxcpm_core.config import TransformerConfig
 from voxcpm_core.kernels.rope import Rotation
+from voxcpm_core.kernels.triton_layout import settled
 from voxcpm_core.kernels.triton_norm import inverse_rms
 from voxcpm_core.kernels.triton_pdl import begin, dependent
 from voxcpm_core.kernels.triton_rope import turned
@@ -43,6 +44,7 @@ def _local(
     qkv_ptr, x_ptr, cos_ptr, sin_ptr, out_ptr, num_tokens, scale, eps, SCALED: tl.constexpr, HIDDEN: tl.constexpr,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr, HALF: tl.constexpr,
     SIDE: tl.constexpr, TOKENS: tl.constexpr, KEYS: tl.constexpr, ROPE: tl.constexpr, PDL: tl.constexpr,
+    COMPILED: tl.constexpr,
 ):  # fmt: skip
     """MEMBERS: heads of a program, of the GROUP that share a key-value head; x is read where not SCALED."""
     begin(PDL)
@@ -56,25 +58,27 @@ def _local(
     is_key = key < num_tokens
     row_at = (sequence * num_tokens + token) * width + head * (2 * HALF)
     key_at = (sequence * num_tokens + key) * width + (HEADS + kv_head) * (2 * HALF)
+    dims = tl.arange(0, 2 * HALF)
+    value_at = key_at + KV_HEADS * (2 * HALF)
+    # All that is read is asked for before anything is computed: what such a kernel takes is waiting.
+    v = tl.load(qkv_ptr + value_at[:, None] + dims[None, :], mask=is_key[:, None], other=0.0)
     q1, q2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, row_at, token, is_row, HALF, SIDE, ROPE)
     k1, k2 = _rotated(qkv_ptr, cos_ptr, sin_ptr, key_at, key, is_key, HALF, SIDE, ROPE)
-    scores = tl.dot(q1, tl.trans(k1), input_precision="ieee")
-    scores = tl.dot(q2, tl.trans(k2), scores, input_precision="ieee") * scale
-    inverse = tl.full((KEYS,), 1.0, tl.float32)
+    inverse, of_queries = tl.full((KEYS,), 1.0, tl.float32), tl.full((TOKENS,), 1.0, tl.float32)
     if not SCALED:
         x_ptr += sequence * num_tokens * HIDDEN
         inverse = inverse_rms(x_ptr, is_key, eps, HIDDEN, KEYS)
         of_queries = inverse
         if TOKENS != KEYS:
             of_queries = inverse_rms(x_ptr, tl.arange(0, TOKENS) < num_tokens, eps, HIDDEN, TOKENS)
+    scores = tl.dot(settled(q1, COMPILED), tl.trans(k1), input_precision="ieee")
+    scores = tl.dot(settled(q2, COMPILED), tl.trans(k2), scores, input_precision="ieee") * scale
+    if not SCALED:
         of_rows = tl.reshape(tl.broadcast_to(of_queries[:, None], (TOKENS, MEMBERS)), (TOKENS * MEMBERS,))
         scores = scores * of_rows[:, None] * inverse[None, :]
     scores = tl.where(is_key[None, :], scores, float("-inf"))
     weights = tl.exp2(scores - tl.max(scores, axis=1)[:, None])
     total = tl.sum(weights, axis=1)
-    dims = tl.arange(0, 2 * HALF)
-    value_at = key_at + KV_HEADS * (2 * HALF)
-    v = tl.load(qkv_ptr + value_at[:, None] + dims[None, :], mask=is_key[:, None], other=0.0)
     weights = (weights * inverse[None, :]).to(v.dtype)  # v's scale
     result = tl.dot(weights, v, input_precision="ieee") / total[:, None]
     out_at = ((sequence * num_tokens + token) * HEADS + head) * (2 * HALF)
@@ -101,7 +105,7 @@ def local_attention(
         math.log2(math.e) / math.sqrt(config.head_dim), eps, SCALED=x is None, HIDDEN=1 if x is None else x.shape[-1],
         HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, GROUP=group, MEMBERS=members,
         HALF=config.head_dim // 2, SIDE=max(config.head_dim // 2, MIN_SIDE),
-        TOKENS=max(tokens, MIN_SIDE // members), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None,
+        TOKENS=max(tokens, MIN_SIDE // members), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None, COMPILED=qkv.is_cuda,
         **dependent(qkv.device, count * num_tokens),
     )  # fmt: skip
     return out

@@ -42,6 +42,8 @@ def _shrink(
         a_ptr += slot.to(tl.int64) * SLOT + layer * (RANK * K)
         acc = tl.zeros((SIZE, RANK), tl.float32)
         squares = tl.zeros((SIZE, BLOCK_K), tl.float32)
+        if WEIGHTED:  # a pass ahead, since the compiler loads what is so narrow where it is used
+            weight = tl.load(norm_ptr + first + at, mask=first + at < K, other=0.0)
         for k in range(first, tl.minimum(first + per_split, K), BLOCK_K):
             inside = (k + at < K)[None, :]
             x = tl.load(x_rows + (k + at)[None, :], mask=is_token & inside, other=0.0)
@@ -49,8 +51,9 @@ def _shrink(
             if SQUARES:
                 squares += x.to(tl.float32) * x.to(tl.float32)
             if WEIGHTED:
-                weight = tl.load(norm_ptr + k + at, mask=k + at < K, other=0.0)
+                following = tl.load(norm_ptr + k + BLOCK_K + at, mask=k + BLOCK_K + at < K, other=0.0)
                 x = (x.to(tl.float32) * weight.to(tl.float32)[None, :]).to(x.dtype)
+                weight = following
             acc = tl.dot(x, tl.trans(a), acc, input_precision="ieee")
         part: tl.constexpr = SIZE * (RANK + SQUARES)
         parts_ptr += ((tile * LAYERS + layer) * SPLITS + split).to(tl.int64) * part
