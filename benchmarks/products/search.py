@@ -87,14 +87,18 @@ class Search:
         return table
 
     def table(self) -> Table:
-        """The fastest of each point, or that of the next larger one where it is nearly as fast."""
+        """The fastest of each point, or what is nearly as fast: torch's choice in the place of a named algorithm, and that
+        of the next larger point."""
         table: Table = {}
         for point, timings in reversed(self.found.items()):
             if timings:
                 best = min(timings, key=timings.__getitem__)
+                nearly = NEARLY * timings[best]
+                if isinstance(best, LtConfig) and timings[None] <= nearly:
+                    best = None
                 thresholds = table.setdefault(point.shape, [])
                 larger = thresholds[0].config if thresholds else best
-                if timings.get(larger, float("inf")) <= NEARLY * timings[best]:
+                if timings.get(larger, float("inf")) <= nearly:
                     best = larger
                 thresholds.insert(0, Threshold(point.num_rows, best))
         return table

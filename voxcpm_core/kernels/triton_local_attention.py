@@ -105,7 +105,7 @@ def local_attention(
         math.log2(math.e) / math.sqrt(config.head_dim), eps, SCALED=x is None, HIDDEN=1 if x is None else x.shape[-1],
         HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, GROUP=group, MEMBERS=members,
         HALF=config.head_dim // 2, SIDE=max(config.head_dim // 2, MIN_SIDE),
-        TOKENS=max(tokens, MIN_SIDE // members), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None, COMPILED=qkv.is_cuda,
-        **dependent(qkv.device, count * num_tokens),
+        TOKENS=max(tokens, MIN_SIDE // members), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None,
+        COMPILED=qkv.is_cuda, **dependent(qkv.device, count * num_tokens),
     )  # fmt: skip
     return out
