@@ -87,8 +87,9 @@ class Search:
         return table
 
     def table(self) -> Table:
-        """The fastest of each point, or what is nearly as fast: torch's choice in the place of a named algorithm, and that
-        of the next larger point."""
+        """The fastest of each point. What is nearly as fast takes its place: torch's choice that of a named algorithm,
+        and what the next larger point has that of another.
+        """
         table: Table = {}
         for point, timings in reversed(self.found.items()):
             if timings:

@@ -122,6 +122,7 @@ def _attention_variants(name: str) -> list[Variant]:
                 **unscaled, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 4, "HALF": 64, "SIDE": 64, "TOKENS": 16,
                 "KEYS": 16, "ROPE": True,
             },
+            {"num_warps": triton_local_attention.NUM_WARPS},
         ),
         Variant(
             triton_local_attention._local,
@@ -130,6 +131,7 @@ def _attention_variants(name: str) -> list[Variant]:
                 "SCALED": True, "HIDDEN": 1, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 8, "HALF": 32,
                 "SIDE": 32, "TOKENS": 8, "KEYS": 16, "ROPE": True,
             },
+            {"num_warps": triton_local_attention.NUM_WARPS},
         ),
         Variant(  # heads smaller than a matrix product's side, as tiny checkpoints have
             triton_local_attention._local,
@@ -138,6 +140,7 @@ def _attention_variants(name: str) -> list[Variant]:
                 **unscaled, "HEADS": 4, "KV_HEADS": 2, "GROUP": 2, "MEMBERS": 2, "HALF": 8, "SIDE": 16, "TOKENS": 8,
                 "KEYS": 16, "ROPE": True,
             },
+            {"num_warps": triton_local_attention.NUM_WARPS},
         ),
         Variant(
             triton_rope._store,
@@ -165,7 +168,7 @@ def _decode_variants(name: str) -> list[Variant]:
             triton_decode_attention.constants(
                 lms[size], DTYPES[name], 16, splits, lms[size].hidden_size * norm_after, rope
             ),
-            {"num_stages": triton_decode_attention.NUM_STAGES},
+            triton_decode_attention.OPTIONS,
         )
         for size, splits, norm_after, rope in (("2", 1, False, True), ("2", 32, True, False), ("0.5", 32, True, True))
     ]  # fmt: skip
@@ -224,10 +227,11 @@ def _other_variants(name: str) -> list[Variant]:
     snakes = {"EPS": 1e-9, "BLOCK": 1024}
     return [
         *(Variant(triton_norm._norm, rows, {"WEIGHTED": weighted, "WIDTH": 2048}) for weighted in (True, False)),
-        Variant(
+        *(Variant(
             triton_gating._swiglu, gating,
-            {"SCALED": False, "HIDDEN": 1024, "WIDTH": 1024, "BLOCK": triton_gating.BLOCK},
-        ),
+            {"SCALED": False, "HIDDEN": 1024, "WIDTH": 1024, "BLOCK": triton_gating.block_of(num_rows)},
+            {"num_warps": triton_gating.NUM_WARPS},
+        ) for num_rows in (1, triton_gating.MANY_ROWS)),
         Variant(
             triton_guidance._guided_step,
             {

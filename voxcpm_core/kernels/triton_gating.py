@@ -9,7 +9,8 @@ from torch import Tensor
 from voxcpm_core.kernels.triton_norm import inverse_rms_of_one
 from voxcpm_core.kernels.triton_pdl import begin, dependent
 
-BLOCK = 1024  # values of a program
+MANY_ROWS = 1024
+NUM_WARPS = 8
 
 
 @triton.jit
@@ -38,6 +39,11 @@ def _swiglu(
     tl.store(out_ptr + row * ffn + at, silu_times(gate, up), mask=mask)
 
 
+def block_of(num_rows: int) -> int:
+    """Values of a program: where there are many rows fewer programs read the same of x."""
+    return 4096 if num_rows >= MANY_ROWS else 2048
+
+
 def swiglu(gate_up: Tensor, x: Tensor | None = None, eps: float = 0.0) -> Tensor:
     """silu of the first half times the second: [..., 2 * ffn] -> [..., ffn].
 
@@ -46,9 +52,10 @@ def swiglu(gate_up: Tensor, x: Tensor | None = None, eps: float = 0.0) -> Tensor
     ffn = gate_up.shape[-1] // 2
     out = gate_up.new_empty(*gate_up.shape[:-1], ffn)
     num_rows, hidden = out.numel() // ffn, 1 if x is None else x.shape[-1]
-    _swiglu[(num_rows, triton.cdiv(ffn, BLOCK))](
+    block = block_of(num_rows)
+    _swiglu[(num_rows, triton.cdiv(ffn, block))](
         gate_up, gate_up if x is None else x.contiguous(), out, ffn, eps,
-        SCALED=x is None, HIDDEN=hidden, WIDTH=triton.next_power_of_2(hidden), BLOCK=BLOCK,
-        **dependent(out.device, num_rows),
+        SCALED=x is None, HIDDEN=hidden, WIDTH=triton.next_power_of_2(hidden), BLOCK=block,
+        num_warps=NUM_WARPS, **dependent(out.device, num_rows),
     )  # fmt: skip
     return out

@@ -23,7 +23,8 @@ from voxcpm_core.kernels.triton_rope import turned
 
 MIN_SIDE = 16  # of a matrix product
 FULL_ROWS = 64  # of a program, as Hopper's matrix products have at least
-ENOUGH_PROGRAMS = 256  # about two for each processor of a large GPU
+ENOUGH_PROGRAMS = 128  # about one for each processor of a large GPU
+NUM_WARPS = 8  # each has half as much to wait for as of four
 
 
 @triton.jit
@@ -106,6 +107,6 @@ def local_attention(
         HEADS=config.num_heads, KV_HEADS=config.num_kv_heads, GROUP=group, MEMBERS=members,
         HALF=config.head_dim // 2, SIDE=max(config.head_dim // 2, MIN_SIDE),
         TOKENS=max(tokens, MIN_SIDE // members), KEYS=max(tokens, MIN_SIDE), ROPE=rotation is not None,
-        COMPILED=qkv.is_cuda, **dependent(qkv.device, count * num_tokens),
+        COMPILED=qkv.is_cuda, num_warps=NUM_WARPS, **dependent(qkv.device, count * num_tokens),
     )  # fmt: skip
     return out
