@@ -93,12 +93,18 @@ def relative_errors(
 def _velocities(
     exact: VoxCPMModel, rounded: VoxCPMModel, noise: Tensor, mu: Tensor, last: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Both velocities at each evaluation along the exact way, and where that leads to."""
+    """Both velocities at each evaluation along the exact way, and where that leads to.
+
+    They are with the condition, since guidance of one leaves them as they are, and as a step of one takes x along them.
+    """
     schedule, time_tokens = exact.dit.schedule(NUM_STEPS)
     cfg_values = torch.full((len(mu),), CFG_VALUE, device=mu.device)
+    one = torch.ones_like(cfg_values)
     x, given = noise, exact.dit.given(mu, last)
     for evaluation, token in zip(schedule, time_tokens, strict=True):
-        expected, found = (model.dit._velocity(x, given.mu, token, given.cond) for model in (exact, rounded))
+        expected, found = (
+            x - model.dit.evaluate(x, given, one, token, one[0].to(x.dtype)) for model in (exact, rounded)
+        )
         x = exact.dit.evaluate(x, given, cfg_values, token, evaluation.step)
         yield expected, found, x
 

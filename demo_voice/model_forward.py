@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from voxcpm_core.checkpoint.shapes import main_shapes
 from voxcpm_core.config import ModelConfig, TransformerConfig
-from voxcpm_core.kernels.layer_ops import LayerOps
+from voxcpm_core.kernels.layer_ops import ALL_TOKENS, LayerOps
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.rope import Rotation, rotated_heads
@@ -33,10 +33,12 @@ class CausalAttention:
 
     def attend(
         self, ops: LayerOps, layer: int, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig,
-        rotation: Rotation | None,
-    ) -> Tensor:
+        rotation: Rotation | None, kept: slice,
+    ) -> tuple[Tensor, Tensor]:
+        assert kept == ALL_TOKENS
         q, k, v = (part.transpose(1, 2) for part in rotated_heads(qkv(ops.norm(x, *norm)), config, rotation))
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(-2)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return attended.transpose(1, 2).flatten(-2), x
 
 
 class LmStates(NamedTuple):

@@ -19,6 +19,7 @@ from voxcpm_core.config import ModelConfig
 from voxcpm_core.kernels import (
     triton_attention,
     triton_decode_attention,
+    triton_dit_tokens,
     triton_fp8,
     triton_gating,
     triton_guidance,
@@ -42,7 +43,8 @@ def variants(name: str, capability: int, more: bool) -> list[Variant]:
     """One of each kernel with values of that type, as VoxCPM2 has them; `more`: also for other numbers of rows."""
     return [
         *_attention_variants(name), *_decode_variants(name), *_product_variants(name, capability, more),
-        *_fp8_variants(name, capability, more), *_lora_variants(name, more), *_other_variants(name),
+        *_fp8_variants(name, capability, more), *_lora_variants(name, more), *_dit_variants(name),
+        *_other_variants(name),
     ]
 
 
@@ -104,7 +106,8 @@ def _attention_variants(name: str) -> list[Variant]:
     heads["BLOCK_KEYS"] = triton_attention.block_keys(dtype)
     turned = dict.fromkeys(("qkv_ptr", "cos_ptr", "sin_ptr"), values)
     local = {
-        **turned, **dict.fromkeys(("x_ptr", "out_ptr"), values), "num_tokens": "i32", "scale": "fp32", "eps": "fp32",
+        **turned, **dict.fromkeys(("x_ptr", "out_ptr", "kept_x_ptr"), values),
+        **dict.fromkeys(("num_tokens", "first", "num_kept"), "i32"), "scale": "fp32", "eps": "fp32",
     }
     unscaled = {"SCALED": False, "HIDDEN": 1024}
     return [
@@ -120,7 +123,7 @@ def _attention_variants(name: str) -> list[Variant]:
             local,
             {
                 **unscaled, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 4, "HALF": 64, "SIDE": 64, "TOKENS": 16,
-                "KEYS": 16, "ROPE": True,
+                "KEYS": 16, "COPIED": 0, "ROPE": True,
             },
             {"num_warps": triton_local_attention.NUM_WARPS},
         ),
@@ -128,8 +131,17 @@ def _attention_variants(name: str) -> list[Variant]:
             triton_local_attention._local,
             local,
             {
-                "SCALED": True, "HIDDEN": 1, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 8, "HALF": 32,
-                "SIDE": 32, "TOKENS": 8, "KEYS": 16, "ROPE": True,
+                **unscaled, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 8, "HALF": 64, "SIDE": 64, "TOKENS": 4,
+                "KEYS": 16, "COPIED": 512, "ROPE": True,
+            },
+            {"num_warps": triton_local_attention.NUM_WARPS},
+        ),
+        Variant(
+            triton_local_attention._local,
+            local,
+            {
+                "SCALED": True, "HIDDEN": 1024, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 8, "HALF": 32,
+                "SIDE": 32, "TOKENS": 8, "KEYS": 16, "COPIED": 0, "ROPE": True,
             },
             {"num_warps": triton_local_attention.NUM_WARPS},
         ),
@@ -138,7 +150,7 @@ def _attention_variants(name: str) -> list[Variant]:
             local,
             {
                 **unscaled, "HEADS": 4, "KV_HEADS": 2, "GROUP": 2, "MEMBERS": 2, "HALF": 8, "SIDE": 16, "TOKENS": 8,
-                "KEYS": 16, "ROPE": True,
+                "KEYS": 16, "COPIED": 0, "ROPE": True,
             },
             {"num_warps": triton_local_attention.NUM_WARPS},
         ),
@@ -219,6 +231,27 @@ def _lora_stack(dtype: torch.dtype, rank: int, nums_out: tuple[int, ...]) -> Lor
     return LoraStack(a, b, nums_out, Selection(), torch_lora)
 
 
+def _dit_variants(name: str) -> list[Variant]:
+    """What stands around the DiT's blocks, with tokens of mu and with mu added to the time's."""
+    values, found = f"*{name}", []
+    names = ("x_ptr", "weight_ptr", "bias_ptr", "mu_ptr", "time_ptr", "cond_ptr", "hidden_ptr", "step_ptr", "out_ptr")
+    types = {**dict.fromkeys(names, values), "cfg_ptr": "*fp32", "batch": "i32", "eps": "fp32"}
+    for size in ("2", "0.5"):
+        config = ModelConfig.from_json(release_config(size))
+        hidden, features, patch_size = config.dit.hidden_size, config.feat_dim, config.patch_size
+        found += [
+            Variant(
+                triton_dit_tokens._dit_tokens, types,
+                triton_dit_tokens.constants(hidden, features, config.mu_tokens, patch_size),
+            ),
+            Variant(
+                triton_guidance._guided_step, types,
+                triton_guidance.constants(hidden, features, patch_size, DTYPES[name]), triton_guidance.OPTIONS,
+            ),
+        ]  # fmt: skip
+    return found
+
+
 def _other_variants(name: str) -> list[Variant]:
     values, floats = f"*{name}", "*fp32"
     rows = {"x_ptr": values, "weight_ptr": values, "out_ptr": values, "hidden": "i32", "eps": "fp32"}
@@ -232,14 +265,6 @@ def _other_variants(name: str) -> list[Variant]:
             {"SCALED": False, "HIDDEN": 1024, "WIDTH": 1024, "BLOCK": triton_gating.block_of(num_rows)},
             {"num_warps": triton_gating.NUM_WARPS},
         ) for num_rows in (1, triton_gating.MANY_ROWS)),
-        Variant(
-            triton_guidance._guided_step,
-            {
-                **dict.fromkeys(("x_ptr", "velocity_ptr", "step_ptr", "out_ptr"), values), "cfg_ptr": floats,
-                "batch": "i32", "size": "i32",
-            },
-            {"WIDTH": 256},
-        ),
         Variant(
             triton_noise._normal,
             {"seeds_ptr": "*i64", "patches_ptr": "*i64", "out_ptr": floats, "num_elements": "i32"},

@@ -11,7 +11,7 @@ import torch
 
 from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import ModelConfig
-from voxcpm_core.kernels.layer_ops import TorchLayerOps
+from voxcpm_core.kernels.layer_ops import ALL_TOKENS, TorchLayerOps
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.paged_attention import PagedContext
@@ -65,15 +65,19 @@ class Given(NamedTuple):
     ],
 )  # fmt: skip
 def test_local_attention(num_heads, num_kv_heads, head_dim, num_tokens, dtype, monkeypatch):
-    """Also with all heads of a group in one program, as for many sequences."""
+    """Also with all heads of a group in one program, as for many sequences; of all tokens, the last and the first."""
     config = stack(num_heads, num_kv_heads, head_dim)
     table = RopeTable(config.rope, num_tokens, DEVICE, dtype)
     given = Given.random(config, 3, num_tokens, dtype=dtype)
     for rotation, enough in product((None, table.at(torch.arange(num_tokens, device=DEVICE))), (1, 256)):
         monkeypatch.setattr(triton_local_attention, "ENOUGH_PROGRAMS", enough)
-        expected, found = (ops.local_attention(*given.of(ops), config, rotation) for ops in OPS)
-        assert found.shape == (3, num_tokens, config.q_size)
-        torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)
+        for kept in (ALL_TOKENS, slice(-max(1, num_tokens // 2), None), slice(0, 1)):
+            (expected, x), (found, kept_x) = (
+                ops.local_attention(*given.of(ops), config, rotation, kept) for ops in OPS
+            )
+            assert found.shape == (3, len(range(num_tokens)[kept]), config.q_size)
+            torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)
+            assert torch.equal(kept_x, x)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.paged_attention import PagedAttention, PagedContext, paged_attention, write_pages
 from voxcpm_core.kernels.rope import Rotation, rotated_heads
 
+ALL_TOKENS = slice(None)
+
 
 class LayerOps(Protocol):
     """One way to compute them. Products may round less often than `TorchLayerOps`; all else rounds where it does."""
@@ -38,9 +40,10 @@ class LayerOps(Protocol):
         """
 
     def local_attention(
-        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None
-    ) -> Tensor:
-        """Each token attends to all of its sequence, by the product with its RMS norm: [N, T, hidden] -> [N, T, q].
+        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, kept: slice
+    ) -> tuple[Tensor, Tensor]:
+        """The tokens `kept` attend to all of their sequence, by the product with its RMS norm: x [N, T, hidden] ->
+        [N, T', q], and x of these tokens [N, T', hidden]. Both are contiguous.
 
         qkv: its weight [q + 2 kv, hidden] is `folded`.
         """
@@ -49,16 +52,27 @@ class LayerOps(Protocol):
         self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, pages: Tensor,
         context: PagedContext,
     ) -> Tensor:
-        """Likewise to all of the cache up to each row's own position, once its key and value are there.
+        """Each token attends to all of the cache up to its own position, once its key and value are there: [B, T, q].
 
         pages: [2, num_pages, page_size, kv_heads, head_dim], keys and values of one layer.
         """
 
-    def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:
+    def dit_tokens(
+        self, x: Tensor, in_proj: Linear, mu: Tensor, mu_tokens: int, time_token: Tensor, cond: Tensor
+    ) -> Tensor:
+        """What the DiT's blocks begin with, for guidance twice: rows 0..B-1 with mu, B..2B-1 with mu = 0.
+
+        x: [B, P, C]; mu: [B, mu_size], that many tokens before the time's, or added to it where `mu_tokens` is 0;
+        time_token: [hidden]; cond: [B, P, hidden], which comes before in_proj(x). Returns [2B, tokens, hidden].
+        """
+
+    def guided_step(
+        self, x: Tensor, hidden: Tensor, norm: Norm, out_proj: Linear, cfg_value: Tensor, step: Tensor
+    ) -> Tensor:
         """An Euler step with classifier-free guidance of optimised scale (CFG-zero-star).
 
-        x: [B, P, C]; velocity: [2B, P, C], with the condition and without; cfg_value: float32 [B]; step: []. Returns
-        [B, P, C].
+        x: [B, P, C]; hidden: [2B, P, hidden], with the condition and without, of whose RMS norm `out_proj`, with its
+        weight `folded`, makes the velocity; cfg_value: float32 [B]; step: []. Returns [B, P, C].
         """
 
     def apart(self) -> AbstractContextManager[None]:
@@ -105,9 +119,10 @@ class TorchLayerOps:
         return x + linear(branch) if scale == 1.0 else x + linear(branch) * scale
 
     def local_attention(
-        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None
-    ) -> Tensor:
-        return attend_locally(qkv(self.norm(x, *norm)), config, rotation)
+        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, kept: slice
+    ) -> tuple[Tensor, Tensor]:
+        attended = attend_locally(qkv(self.norm(x, *norm)), config, rotation)
+        return attended[:, kept].contiguous(), x[:, kept].contiguous()  # gaps would change the order of sums
 
     def paged_attention(
         self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, pages: Tensor,
@@ -115,7 +130,20 @@ class TorchLayerOps:
     ) -> Tensor:
         return store_and_attend(qkv(self.norm(x, *norm)), config, rotation, pages, context, self._attention)
 
-    def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:
+    def dit_tokens(
+        self, x: Tensor, in_proj: Linear, mu: Tensor, mu_tokens: int, time_token: Tensor, cond: Tensor
+    ) -> Tensor:
+        mu = torch.cat((mu, torch.zeros_like(mu)))
+        if mu_tokens:
+            head = torch.cat((mu.unflatten(-1, (mu_tokens, -1)), time_token.expand(mu.shape[0], 1, -1)), dim=1)
+        else:
+            head = (mu + time_token).unsqueeze(1)
+        return torch.cat((head, torch.cat((cond, in_proj(x)), dim=1).repeat(2, 1, 1)), dim=1)
+
+    def guided_step(
+        self, x: Tensor, hidden: Tensor, norm: Norm, out_proj: Linear, cfg_value: Tensor, step: Tensor
+    ) -> Tensor:
+        velocity = out_proj(self.norm(hidden, *norm))
         positive, negative = velocity.chunk(2)
         flat_positive, flat_negative = positive.flatten(1), negative.flatten(1)
         dot = (flat_positive * flat_negative).sum(dim=1)

@@ -18,6 +18,7 @@ from voxcpm_core.kernels.product_configs import Config, Gpu, Op, ProductConfig, 
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.kernels.triton_attention import num_processors, triton_paged_attention
 from voxcpm_core.kernels.triton_decode_attention import decode_attention
+from voxcpm_core.kernels.triton_dit_tokens import dit_tokens
 from voxcpm_core.kernels.triton_fp8 import has_quantised_product, product_of_quantised
 from voxcpm_core.kernels.triton_gating import swiglu
 from voxcpm_core.kernels.triton_guidance import guided_step
@@ -108,10 +109,10 @@ class TritonLayerOps:
         return y if linear.lora is None else linear.lora.add(y, branch, scale)
 
     def local_attention(
-        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None
-    ) -> Tensor:
+        self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, kept: slice
+    ) -> tuple[Tensor, Tensor]:
         y, is_unscaled = self.norm_linear(x, norm, qkv, defers=True)
-        return local_attention(y, config, rotation, x if is_unscaled else None, norm.eps)
+        return local_attention(y, config, rotation, x, norm.eps if is_unscaled else None, kept)
 
     def paged_attention(
         self, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig, rotation: Rotation | None, pages: Tensor,
@@ -127,8 +128,15 @@ class TritonLayerOps:
         q = rotate_and_store(y, config, rotation, pages[0], pages[1], context)
         return self._attention(q, pages[0], pages[1], context).flatten(-2)
 
-    def guided_step(self, x: Tensor, velocity: Tensor, cfg_value: Tensor, step: Tensor) -> Tensor:
-        return guided_step(x, velocity, cfg_value, step)
+    def dit_tokens(
+        self, x: Tensor, in_proj: Linear, mu: Tensor, mu_tokens: int, time_token: Tensor, cond: Tensor
+    ) -> Tensor:
+        return dit_tokens(x, in_proj, mu, mu_tokens, time_token, cond)
+
+    def guided_step(
+        self, x: Tensor, hidden: Tensor, norm: Norm, out_proj: Linear, cfg_value: Tensor, step: Tensor
+    ) -> Tensor:
+        return guided_step(x, hidden, norm.eps, out_proj, cfg_value, step)
 
     @contextmanager
     def apart(self) -> Iterator[None]:

@@ -20,22 +20,7 @@ from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.product_configs import NUM_COUNTERS, NormWay, ProductConfig, Shape
 from voxcpm_core.kernels.triton_fp8 import knows_float8, widened
 from voxcpm_core.kernels.triton_norm import rms_norm, summed_squares
-from voxcpm_core.kernels.triton_pdl import grid_control
-
-LINE_BYTES = 128  # what one prefetch brings
-
-
-@triton.jit
-def _prefetch(weight_ptr, num_columns, first, last, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-              LINE: tl.constexpr):  # fmt: skip
-    """Ask the L2 cache for the rows of W that a program will read."""
-    row = tl.minimum(tl.arange(0, BLOCK_N), num_columns - 1)
-    for start in range(first, last, BLOCK_K):
-        at = tl.minimum(start + tl.arange(0, BLOCK_K // LINE) * LINE, K - 1)
-        address = (weight_ptr + (row[:, None] * K + at[None, :])).to(tl.uint64)
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [address], dtype=tl.int32, is_pure=False, pack=1
-        )
+from voxcpm_core.kernels.triton_pdl import LINE_BYTES, grid_control, prefetch
 
 
 @triton.jit
@@ -160,9 +145,9 @@ def _product(
     if PDL:
         grid_control("launch_dependents")
         # The weights are there already; all else waits for the kernel before.
-        _prefetch(gate_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
+        prefetch(gate_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
         if GATED:
-            _prefetch(up_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
+            prefetch(up_ptr, columns_left, first, last, K, BLOCK_N, BLOCK_K, LINE)
         grid_control("wait")
     is_out = (tl.arange(0, BLOCK_M) < rows_left)[:, None] & (tl.arange(0, BLOCK_N) < columns_left)[None, :]
     out_ptr += corner * N + column

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_core.config import ModelConfig, TransformerConfig
-from voxcpm_core.kernels.layer_ops import LayerOps
+from voxcpm_core.kernels.layer_ops import ALL_TOKENS, LayerOps
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.paged_attention import PagedContext
@@ -53,6 +53,7 @@ class PagedCacheAttention:
 
     def attend(
         self, ops: LayerOps, layer: int, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig,
-        rotation: Rotation | None,
-    ) -> Tensor:
-        return ops.paged_attention(x, norm, qkv, config, rotation, self._pages[layer], self._context)
+        rotation: Rotation | None, kept: slice,
+    ) -> tuple[Tensor, Tensor]:
+        assert kept == ALL_TOKENS
+        return ops.paged_attention(x, norm, qkv, config, rotation, self._pages[layer], self._context), x

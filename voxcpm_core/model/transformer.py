@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 
 from voxcpm_core.config import TransformerConfig
-from voxcpm_core.kernels.layer_ops import LayerOps
+from voxcpm_core.kernels.layer_ops import ALL_TOKENS, LayerOps
 from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.lora import Norm
 from voxcpm_core.kernels.rope import Rotation
 from voxcpm_core.model.rope import RopeTable
 from voxcpm_core.model.weights import LayerWeights, WeightSource
-
-ALL_TOKENS = slice(None)
 
 
 class Attention(Protocol):
@@ -25,9 +23,12 @@ class Attention(Protocol):
 
     def attend(
         self, ops: LayerOps, layer: int, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig,
-        rotation: Rotation | None,
-    ) -> Tensor:
-        """x: [B, T, hidden], before the norm -> [B, T, q]."""
+        rotation: Rotation | None, kept: slice,
+    ) -> tuple[Tensor, Tensor]:
+        """x: [B, T, hidden], before the norm -> [B, T', q] of the tokens `kept`, and x [B, T', hidden] of these.
+
+        What attends over a cache keeps all.
+        """
 
 
 class LocalAttention:
@@ -38,9 +39,9 @@ class LocalAttention:
 
     def attend(
         self, ops: LayerOps, layer: int, x: Tensor, norm: Norm, qkv: Linear, config: TransformerConfig,
-        rotation: Rotation | None,
-    ) -> Tensor:
-        return ops.local_attention(x, norm, qkv, config, rotation)
+        rotation: Rotation | None, kept: slice,
+    ) -> tuple[Tensor, Tensor]:
+        return ops.local_attention(x, norm, qkv, config, rotation, kept)
 
 
 class Transformer:
@@ -66,13 +67,18 @@ class Transformer:
 
     def __call__(self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS) -> Tensor:
         """x: [B, T, hidden] -> the tokens `kept` [B, T', hidden], after the final norm."""
+        return self._ops.norm(self.blocks(x, attention, kept), self.norm, self.config.norm_eps)
+
+    def blocks(self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS) -> Tensor:
+        """Likewise, before the final norm."""
         ops, config, eps, scale = self._ops, self.config, self.config.norm_eps, self.config.residual_scale
         rotation = self.rope.at(attention.positions) if self.rope else None
         for index, layer in enumerate(self.layers):
-            attended = attention.attend(ops, index, x, Norm(layer.input_norm, eps), layer.qkv, config, rotation)
-            if layer is self.layers[-1]:  # from here on a token is on its own
-                x, attended = x[:, kept].contiguous(), attended[:, kept].contiguous()  # gaps would change sums' order
+            still = kept if layer is self.layers[-1] else ALL_TOKENS  # from the last attention on a token is on its own
+            attended, x = attention.attend(
+                ops, index, x, Norm(layer.input_norm, eps), layer.qkv, config, rotation, still
+            )
             x = ops.linear_add(attended, layer.o, x, scale, in_place=index > 0)  # the first x is the caller's
             gated = ops.norm_swiglu(x, Norm(layer.post_norm, eps), layer.gate_up)
             x = ops.linear_add(gated, layer.down, x, scale, in_place=True)
-        return ops.norm(x, self.norm, eps)
+        return x

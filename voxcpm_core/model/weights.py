@@ -51,10 +51,12 @@ class WeightSource:
     def tensor(self, name: str) -> Tensor:
         return self._tensors[name].to(device=self.device, dtype=self.dtype)
 
-    def linear(self, name: str, bias: bool = True) -> Linear:
-        return Linear(
-            self.tensor(f"{name}.weight"), self.tensor(f"{name}.bias") if bias else None, self._stack(name)
-        )
+    def linear(self, name: str, bias: bool = True, norm_weight: Tensor | None = None) -> Linear:
+        """`norm_weight`: of the RMS norm that it stands behind, if it is to be as `LayerOps.folded` has it."""
+        weight = self.tensor(f"{name}.weight")
+        if norm_weight is not None:
+            weight = self.ops.folded(weight, norm_weight)
+        return Linear(weight, self.tensor(f"{name}.bias") if bias else None, self._stack(name))
 
     def _product(self, prefix: str, names: tuple[str, ...], norm_weight: Tensor | None = None) -> Linear:
         parts = [self.tensor(f"{prefix}.{name}.weight") for name in names]

@@ -33,9 +33,7 @@ class EvaluationGraphs:
 
         hidden_size = config.dit.hidden_size
         # Of the batch that is being solved, since what a graph gives out the next one may overwrite.
-        self._given = Given(
-            zeros(2 * max_size, config.mu_size), zeros(2 * max_size, config.patch_size, hidden_size)
-        )
+        self._given = Given(zeros(max_size, config.mu_size), zeros(max_size, config.patch_size, hidden_size))
         self._time_tokens, self._steps = zeros(max_steps, hidden_size), zeros(max_steps)
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
         self._schedule = 0  # the number of Euler steps whose constants stand above
@@ -58,7 +56,7 @@ class EvaluationGraphs:
     def _graphs(self, size: int) -> tuple[Replay[None], Replay[None]]:
         def record() -> tuple[Replay[None], Replay[None]]:
             slots = self._slots.nobody(size)
-            given = Given(*(tensor[: 2 * size] for tensor in self._given))
+            given = Given(*(tensor[:size] for tensor in self._given))
             begin = Replay(lambda: self._start(slots, given), self._pool)
             return begin, Replay(lambda: self._advance(slots, given), self._pool)
 
