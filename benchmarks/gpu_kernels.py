@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from benchmarks.dit_ends import DitEnds
 from benchmarks.other_kernels import OtherKernels
 from benchmarks.products.shapes import release_shapes
 from benchmarks.products.timing import Inputs, error_limit, relative_error
@@ -41,6 +42,7 @@ def check_kernels(check: Check) -> None:
         _check_norm(check, dtype)
     _check_products(check)
     _check_others(check)
+    _check_dit(check)
     for shape in ATTENTION_SHAPES:
         for dtype, limit in LIMITS.items():
             name = f"paged attention {shape}, {str(dtype).removeprefix('torch.')}, largest error"
@@ -73,6 +75,19 @@ def _check_others(check: Check) -> None:
             found, expected = kernel.own().double(), kernel.reference().double()
             error = float(((found - expected).abs() / expected.abs().clamp(min=1.0)).max())
             check(f"{kernel.name}, {batch} streams, largest error", error, LIMITS[torch.bfloat16])
+
+
+def _check_dit(check: Check) -> None:
+    """What a stream has before and behind the DiT's blocks does not depend on the others by a bit."""
+    ops = TritonLayerOps(CUDA)
+    for size in ("0.5", "2"):
+        for batch in (3, 64):
+            dit = DitEnds.random(ModelConfig.from_json(release_config(size)), batch, CUDA, torch.bfloat16)
+            tokens, stepped = dit.tokens(ops), dit.stepped(ops)
+            alone = [dit.of(row) for row in range(batch)]
+            num_other = sum(not torch.equal(one.tokens(ops), tokens[i::batch]) for i, one in enumerate(alone))
+            num_other += sum(not torch.equal(one.stepped(ops), stepped[i : i + 1]) for i, one in enumerate(alone))
+            check(f"around the DiT of VoxCPM{size}, {batch} streams, which differ from those alone", num_other, 0)
 
 
 def _check_products(check: Check) -> None:

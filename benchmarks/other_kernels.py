@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from benchmarks.dit_ends import DitEnds
 from benchmarks.products.timing import EPS, GraphTimer, inverse_rms
 from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import ModelConfig
@@ -18,7 +19,7 @@ from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention
 from voxcpm_core.kernels.triton_attention import num_processors
 from voxcpm_core.kernels.triton_decode_attention import decode_attention
 from voxcpm_core.kernels.triton_gating import swiglu
-from voxcpm_core.kernels.triton_guidance import guided_step
+from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
 from voxcpm_core.kernels.triton_local_attention import local_attention
 from voxcpm_core.kernels.triton_noise import triton_philox_normal
 from voxcpm_core.kernels.triton_norm import rms_norm
@@ -49,9 +50,10 @@ class OtherKernels:
 
     def __iter__(self) -> Iterator[OtherKernel]:
         yield from self._of_rows()
-        yield self._local_attention()
+        yield from self._local_attentions()
         yield self._decode_attention()
-        yield from self._of_patches()
+        yield from self._around_the_dit()
+        yield self._noise()
 
     def _randn(self, *shape: int) -> Tensor:
         return torch.randn(*shape, device=self._device, dtype=DTYPE)
@@ -73,17 +75,24 @@ class OtherKernels:
         num_bytes = 2 * (3 * self._batch * lm.ffn_size + x.numel())
         yield OtherKernel("scale and gating", lambda: swiglu(gate_up, x, EPS), gated, num_bytes)
 
-    def _local_attention(self) -> OtherKernel:
+    def _local_attentions(self) -> Iterator[OtherKernel]:
+        """Of all tokens, and in the last layer of those that are kept."""
         dit, config = self._config.dit, self._config
         num_tokens = 1 + config.mu_tokens + 2 * config.patch_size
         qkv = self._randn(2 * self._batch, num_tokens, dit.q_size + 2 * dit.kv_size)
         x = self._randn(2 * self._batch, num_tokens, dit.hidden_size)
         positions = torch.arange(num_tokens, device=self._device)
         turned = dit.rope and RopeTable(dit.rope, num_tokens, self._device, DTYPE).at(positions)
-        return OtherKernel(
-            "scale and local attention", lambda: local_attention(qkv, dit, turned, x, EPS),
+        yield OtherKernel(
+            "scale and local attention", lambda: local_attention(qkv, dit, turned, x, EPS)[0],
             lambda: attend_locally(_scaled(qkv, x), dit, turned),
             2 * (qkv.numel() + x.numel() + 2 * self._batch * num_tokens * dit.q_size),
+        )
+        kept = slice(-config.patch_size, None)
+        yield OtherKernel(
+            "the same of the kept tokens", lambda: local_attention(qkv, dit, turned, x, EPS, kept)[0],
+            lambda: attend_locally(_scaled(qkv, x), dit, turned)[:, kept],
+            2 * (qkv.numel() + x.numel() + 2 * self._batch * config.patch_size * (dit.q_size + dit.hidden_size)),
         )
 
     def _decode_attention(self) -> OtherKernel:
@@ -102,21 +111,26 @@ class OtherKernels:
             2 * batch * (2 * CONTEXT * lm.kv_size + 2 * lm.q_size + 2 * lm.kv_size + lm.hidden_size),
         )
 
-    def _of_patches(self) -> Iterator[OtherKernel]:
-        config, batch = self._config, self._batch
-        patch, velocity = (self._randn(rows, config.patch_size, config.feat_dim) for rows in (batch, 2 * batch))
-        cfg_value = torch.full((batch,), 2.0, device=self._device)
-        step = torch.tensor(0.1, device=self._device, dtype=DTYPE)
-        reference = TorchLayerOps()
+    def _around_the_dit(self) -> Iterator[OtherKernel]:
+        dit = DitEnds.random(self._config, self._batch, self._device, DTYPE)
+        own, reference = TritonLayerOps(self._device), TorchLayerOps()
+        num_tokens = 1 + self._config.mu_tokens + 2 * self._config.patch_size
         yield OtherKernel(
-            "guided step", lambda: guided_step(patch, velocity, cfg_value, step),
-            lambda: reference.guided_step(patch, velocity, cfg_value, step), 2 * 4 * patch.numel(),
+            "DiT's tokens", lambda: dit.tokens(own), lambda: dit.tokens(reference),
+            2 * (dit.x.numel() + dit.in_proj.weight.numel() + dit.mu.numel() + dit.cond.numel()
+                 + 2 * self._batch * num_tokens * self._config.dit.hidden_size),
+        )  # fmt: skip
+        yield OtherKernel(
+            "norm, product, guided step", lambda: dit.stepped(own), lambda: dit.stepped(reference),
+            2 * (2 * dit.x.numel() + dit.out_proj.weight.numel() + dit.hidden.numel()),
         )
-        seeds, numbers = (torch.arange(batch, device=self._device) for _ in range(2))
-        size = config.patch_size * config.feat_dim
-        yield OtherKernel(
+
+    def _noise(self) -> OtherKernel:
+        seeds, numbers = (torch.arange(self._batch, device=self._device) for _ in range(2))
+        size = self._config.patch_size * self._config.feat_dim
+        return OtherKernel(
             "noise", lambda: triton_philox_normal(seeds, numbers, size), lambda: philox_normal(seeds, numbers, size),
-            4 * batch * size,
+            4 * self._batch * size,
         )
 
 
