@@ -60,7 +60,7 @@ class LanguageModel:
         decoding.
         """
         if text is None:
-            hidden = self.quantize(self.base(audio, cache.base(context)))
+            hidden = self.quantize(self.base(audio, cache.base(context), writes_over=False))
         else:
             mask = text.is_audio.unsqueeze(-1)
             hidden = self.base(torch.where(mask, audio, text.embedded), cache.base(context))

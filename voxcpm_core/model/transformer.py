@@ -65,11 +65,15 @@ class Transformer:
         layers = [source.layer(f"{prefix}.layers.{i}") for i in range(config.num_layers)]
         return cls(config, layers, source.tensor(f"{prefix}.norm.weight"), rope, source.ops)
 
-    def __call__(self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS) -> Tensor:
-        """x: [B, T, hidden] -> the tokens `kept` [B, T', hidden], after the final norm."""
-        return self._ops.norm(self.blocks(x, attention, kept), self.norm, self.config.norm_eps)
+    def __call__(
+        self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS, writes_over: bool = True
+    ) -> Tensor:
+        """x: [B, T, hidden] -> the tokens `kept` [B, T', hidden], after the final norm. `writes_over`: x may change."""
+        return self._ops.norm(self.blocks(x, attention, kept, writes_over), self.norm, self.config.norm_eps)
 
-    def blocks(self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS) -> Tensor:
+    def blocks(
+        self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS, writes_over: bool = True
+    ) -> Tensor:
         """Likewise, before the final norm."""
         ops, config, eps, scale = self._ops, self.config, self.config.norm_eps, self.config.residual_scale
         rotation = self.rope.at(attention.positions) if self.rope else None
@@ -78,7 +82,7 @@ class Transformer:
             attended, x = attention.attend(
                 ops, index, x, Norm(layer.input_norm, eps), layer.qkv, config, rotation, still
             )
-            x = ops.linear_add(attended, layer.o, x, scale, in_place=index > 0)  # the first x is the caller's
+            x = ops.linear_add(attended, layer.o, x, scale, in_place=writes_over or index > 0)
             gated = ops.norm_swiglu(x, Norm(layer.post_norm, eps), layer.gate_up)
             x = ops.linear_add(gated, layer.down, x, scale, in_place=True)
         return x
