@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 pytest.importorskip("triton", reason="Triton has no build for this machine")
 
+from voxcpm_core.kernels import triton_vae_product
 from voxcpm_core.kernels.triton_vae_conv import DepthwiseConv, LastConv, depthwise, last_conv
 from voxcpm_core.kernels.triton_vae_math import TAPS, Memory
 from voxcpm_core.kernels.triton_vae_product import TILES, Frames, Product, pointwise, tile_of, upsample
@@ -181,8 +182,22 @@ def test_last_convolution(num_frames):
     assert_kept(memory, before, extended[:, -6:])
 
 
+@pytest.mark.parametrize("columns", [256, 200])
+def test_a_tile_of_many_columns(columns, monkeypatch):
+    """Its columns are finished in two pieces; the last ones may not fill it."""
+    monkeypatch.setattr(triton_vae_product, "tile_of", lambda *sizes: TILES[0])
+    product, weight = make_product(40, columns)
+    x, residual = randn(2, 70, 40), randn(2, 70, columns, seed=1)
+    out = pointwise(split(x), product, residual, out_halves=False)
+    expected = x.double() @ weight.double() + product.params[0] + residual
+    assert_same(out.total, expected)
+    assert_same(out.snake, finished(expected, product))
+
+
 def test_tiles_fit_the_matrix():
     assert tile_of(1, 8192) == TILES[-1]  # one stream: all there is to do is reading the weights
-    assert tile_of(256, 8192) == TILES[0]
-    assert tile_of(64 * 3840, 64).columns == 64
+    assert tile_of(256, 8192) == TILES[1]
+    assert tile_of(64 * 192, 1280) == TILES[0]
+    for matrix in ((64 * 3840, 64), (64 * 960, 192), (64 * 32, 1024)):  # columns, or programs, would be too few
+        assert tile_of(*matrix).columns == 64
     assert tile_of(32, 1024).rows == 16

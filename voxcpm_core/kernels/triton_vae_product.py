@@ -35,18 +35,23 @@ class Tile(NamedTuple):
     num_stages: int
 
 
-# A large one for throughput, of few warps, so that several programs share a multiprocessor; small ones where there are
+# Large ones for throughput, of few warps, so that several programs share a multiprocessor; small ones where there are
 # few rows, so that all multiprocessors read weights.
-TILES = Tile(128, 64, 32, 4, 4), Tile(64, 64, 64, 4, 3), Tile(32, 64, 64, 4, 3), Tile(16, 64, 64, 4, 4)
-ENOUGH_PROGRAMS = 100
+TILES = (
+    Tile(128, 128, 32, 4, 3), Tile(128, 64, 32, 4, 4), Tile(64, 64, 64, 4, 3), Tile(32, 64, 64, 4, 3),
+    Tile(16, 64, 64, 4, 4),
+)  # fmt: skip
+COLUMNS = tl.constexpr(64)  # that a program finishes at a time: of more, registers would not hold what that takes
+ENOUGH_PROGRAMS = 100  # of 64 columns; of wider ones more, which hide less behind one another
 
 
 def tile_of(num_rows: int, num_columns: int) -> Tile:
     """The largest tile that the matrix fills and that gives enough programs, or else the smallest."""
     for tile in TILES:
         is_filled = num_rows > tile.rows // 2 and num_columns > tile.columns // 2
+        is_filled &= -num_columns % tile.columns < COLUMNS.value
         num_programs = triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_columns, tile.columns)
-        if is_filled and num_programs >= ENOUGH_PROGRAMS:
+        if is_filled and num_programs >= ENOUGH_PROGRAMS * tile.columns // COLUMNS.value:
             return tile
     return TILES[-1]
 
@@ -93,7 +98,8 @@ def _product(
     # Neighbours share rows: it is these that the cache may fail to hold, not the weights.
     blocks = tl.cdiv(num_columns, BLOCK_N)
     first_row = (tl.program_id(0) // blocks) * BLOCK_M
-    column = (tl.program_id(0) % blocks) * BLOCK_N + tl.arange(0, BLOCK_N)
+    first_column = (tl.program_id(0) % blocks) * BLOCK_N
+    column = first_column + tl.arange(0, BLOCK_N)
     row, k = tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
     is_row, is_column = first_row + row < num_rows, column < num_columns
     stream = first_row // num_frames
@@ -115,10 +121,17 @@ def _product(
         total = tl.dot(high, high_weight, total)
     first_sum = first_row.to(tl.int64) * num_columns
     first_out = (first_row + (stream + 1) * out_border).to(tl.int64) * num_columns
-    finish(
-        total, params_ptr, residual_ptr + first_sum, sum_ptr + first_sum, out_ptr + first_out, out_half_stride,
-        row, row + streams_on * out_border, is_row, column, num_columns, RESIDUAL, OUT_HALVES,
-    )  # fmt: skip
+    if BLOCK_N == 2 * COLUMNS:
+        pieces = tl.split(tl.permute(tl.reshape(total, (BLOCK_M, 2, COLUMNS)), (0, 2, 1)))
+        column = first_column + tl.arange(0, COLUMNS)
+    else:
+        pieces = (total,)
+    for piece in tl.static_range(len(pieces)):
+        finish(
+            pieces[piece], params_ptr, residual_ptr + first_sum, sum_ptr + first_sum, out_ptr + first_out,
+            out_half_stride, row, row + streams_on * out_border, is_row, column + piece * COLUMNS, num_columns,
+            RESIDUAL, OUT_HALVES,
+        )  # fmt: skip
 
 
 class Frames(NamedTuple):
