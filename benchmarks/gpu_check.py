@@ -2,7 +2,7 @@
 
 Builds checkpoints of its own, checks that CUDA gives what the CPU gives, that the engine's laws hold there, and
 that the released sizes load and run. Prints a line per check with the measured figure and its limit; exit code 1
-when one fails.
+when one fails. All sections but the released sizes run side by side.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from benchmarks.gpu_loras import check_loras
 from benchmarks.gpu_second_uses import check_second_uses
 from benchmarks.limits import step_limit
 from benchmarks.machine import as_line
+from benchmarks.sections import run_apart
 from tests.engine.harness import CPU, SMALL, Harness, Received
 from tests.engine.requests import crowd
 from voxcpm_core.checkpoint.random_init import make_checkpoint
@@ -44,6 +46,7 @@ from voxcpm_core.types import SamplingParams, SpeechRequest
 
 CUDA = torch.device("cuda")
 CROWD_SIZE = 16
+LIMIT_S = 400.0  # of all sections together; the longest takes a quarter of it
 FULL_SIZE_STREAMS = (1, 8, 16, 17, 32, 64)
 FULL_SIZE_PATCHES = 20
 FULL_SIZE_REQUEST = SpeechRequest(
@@ -99,9 +102,14 @@ def check_noise(report: Report) -> None:
     report.check("noise, CUDA against CPU", float((on_cpu - on_cuda).abs().max()), 1e-5)
 
 
-def check_laws(report: Report, generation: str, root: Path) -> None:
+def tiny_checkpoint(root: Path, generation: str) -> Path:
     folder = root / generation
     make_checkpoint(folder, size="tiny", generation=generation, seed=0, dtype="float32")
+    return folder
+
+
+def check_laws(report: Report, root: Path, generation: str) -> None:
+    folder = tiny_checkpoint(root, generation)
     requests = crowd(CROWD_SIZE, reference=generation == "2")
     on_cpu = run_all(Harness(folder), requests, together=False)
     eager = Harness(folder, dataclasses.replace(SMALL, cuda_graphs="off"), device=CUDA)
@@ -188,33 +196,44 @@ def timed_steps(step: Callable[[], None], has_work: Callable[[], bool]) -> float
     return statistics.median(times)
 
 
+# By name; each takes a folder of its own.
+SECTIONS: dict[str, Callable[[Report, Path], None]] = {
+    "kernels": lambda report, root: check_kernels(report.check),
+    "loras": lambda report, root: check_loras(report.check, root),
+    **{f"laws-{generation}": partial(check_laws, generation=generation) for generation in RELEASES},
+    "fp8": lambda report, root: check_fp8(report.check, root),
+    "flash": lambda report, root: check_flash(report.check, root),
+    "faults": lambda report, root: check_faults(report.check),
+    "chain": lambda report, root: check_chain(report.check, "cuda:0"),
+    "noise": lambda report, root: check_noise(report),
+    "second-uses": lambda report, root: check_second_uses(report.check, tiny_checkpoint(root, "2"), CUDA),
+}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="*", default=list(RELEASES), help="released sizes to load and run")
+    parser.add_argument("--only", choices=SECTIONS, help="that section alone, and no released size")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("no CUDA device", file=sys.stderr)
         return 1
     # The package's matrix products are exact fp32 where the model is fp32.
     torch.backends.cuda.matmul.allow_tf32 = False
-    print(as_line(describe()))
     report = Report()
     with tempfile.TemporaryDirectory() as scratch:
-        # First, while nothing else has taken memory.
-        for generation in arguments.sizes:
-            report.section(check_release, report, generation, Path(scratch))
-        report.section(check_noise, report)
-        report.section(check_kernels, report.check)
-        report.section(check_fp8, report.check, Path(scratch))
-        report.section(check_flash, report.check, Path(scratch))
-        report.section(check_loras, report.check, Path(scratch))
-        report.section(check_chain, report.check, "cuda:0")
-        report.section(check_faults, report.check)
-        for generation in RELEASES:
-            report.section(check_laws, report, generation, Path(scratch))
-        report.section(check_second_uses, report.check, Path(scratch) / "2", CUDA)
-    print("all checks passed" if not report.num_failed else f"{report.num_failed} checks FAILED")
-    return min(report.num_failed, 1)
+        root = Path(scratch)
+        if arguments.only:
+            report.section(SECTIONS[arguments.only], report, root)
+            return min(report.num_failed, 1)
+        print(as_line(describe()), flush=True)
+        failed = run_apart("benchmarks.gpu_check", list(SECTIONS), root, LIMIT_S)
+        for generation in arguments.sizes:  # alone on the GPU: they are timed, and their memory is counted
+            before = report.num_failed
+            report.section(check_release, report, generation, root)
+            failed += [f"VoxCPM{generation}"] * (report.num_failed > before)
+    print(f"FAILED: {', '.join(failed)}" if failed else "all checks passed")
+    return min(len(failed), 1)
 
 
 if __name__ == "__main__":
