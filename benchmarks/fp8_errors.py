@@ -95,7 +95,7 @@ def _velocities(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Both velocities at each evaluation along the exact way, and where that leads to.
 
-    They are with the condition, since guidance of one leaves them as they are, and as a step of one takes x along them.
+    Those with the condition: a step of one with guidance of one goes along them, rounded as x is.
     """
     schedule, time_tokens = exact.dit.schedule(NUM_STEPS)
     cfg_values = torch.full((len(mu),), CFG_VALUE, device=mu.device)

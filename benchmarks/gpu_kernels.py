@@ -12,13 +12,15 @@ from benchmarks.products.shapes import release_shapes
 from benchmarks.products.timing import Inputs, error_limit, relative_error
 from voxcpm_core.checkpoint.releases import release_config
 from voxcpm_core.config import ModelConfig
+from voxcpm_core.kernels.cublaslt import Problem, offered
 from voxcpm_core.kernels.layer_ops import TorchLayerOps
 from voxcpm_core.kernels.noise import philox_normal
 from voxcpm_core.kernels.paged_attention import PagedContext, paged_attention, write_pages
+from voxcpm_core.kernels.product_configs import LtConfig, read_table
 from voxcpm_core.kernels.rope import rotated_heads
 from voxcpm_core.kernels.triton_attention import triton_paged_attention
 from voxcpm_core.kernels.triton_decode_attention import decode_attention
-from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps
+from voxcpm_core.kernels.triton_layer_ops import TritonLayerOps, gpu_of
 from voxcpm_core.kernels.triton_noise import triton_philox_normal
 from voxcpm_core.kernels.triton_products import new_counters
 from voxcpm_core.model.rope import RopeTable
@@ -38,9 +40,11 @@ Check = Callable[[str, float, float], None]
 
 
 def check_kernels(check: Check) -> None:
+    torch.manual_seed(0)
     _check_noise(check)
     for dtype in LIMITS:
         _check_norm(check, dtype)
+    _check_named(check)
     _check_products(check)
     _check_others(check)
     _check_dit(check)
@@ -89,6 +93,17 @@ def _check_dit(check: Check) -> None:
             num_other = sum(not torch.equal(one.tokens(ops), tokens[i::batch]) for i, one in enumerate(alone))
             num_other += sum(not torch.equal(one.stepped(ops), stepped[i : i + 1]) for i, one in enumerate(alone))
             check(f"around the DiT of VoxCPM{size}, {batch} streams, which differ from those alone", num_other, 0)
+
+
+def _check_named(check: Check) -> None:
+    """What the GPU's table names of cuBLASLt is there."""
+    missing = 0
+    for shape, thresholds in read_table(gpu_of(CUDA)).items():
+        for num_rows, config in thresholds:
+            dtype = getattr(torch, shape.dtype)
+            if isinstance(config, LtConfig):
+                missing += config not in offered(Problem(0, num_rows, shape.n, shape.k, dtype))
+    check("algorithms of cuBLASLt that the table names and that are not offered", missing, 0)
 
 
 def _check_products(check: Check) -> None:

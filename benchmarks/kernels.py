@@ -22,7 +22,7 @@ from benchmarks.card import CARDS
 from benchmarks.other_kernels import time_others
 from benchmarks.products.compiling import compile_all
 from benchmarks.products.search import Point, Search, Timings
-from benchmarks.products.shapes import library_shapes, release_shapes
+from benchmarks.products.shapes import LIBRARY_ROWS, library_shapes, release_shapes
 from benchmarks.products.timing import GraphTimer, Inputs, error_limit, make_ops, relative_error
 from benchmarks.products.work import work_of
 from voxcpm_core.kernels.cublaslt import TYPES, Problem, offered
@@ -119,9 +119,9 @@ def print_row(point: Point, timings: Timings, gpu_name: str) -> None:
 
 
 def library_configs(point: Point) -> list[LtConfig]:
-    """All that cuBLASLt offers for a product, but for weights in float8, which are not multiplied as they are."""
+    """All that cuBLASLt offers for a product with many rows; weights in float8 are not multiplied as they are."""
     shape, dtype = point.shape, getattr(torch, point.shape.dtype)
-    if shape.fp8 or dtype not in TYPES:
+    if shape.fp8 or dtype not in TYPES or point.num_rows < LIBRARY_ROWS:
         return []
     return offered(Problem(torch.cuda.current_device(), point.num_rows, shape.n, shape.k, dtype))
 
@@ -151,8 +151,9 @@ def write(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fp8", action="store_true", help="products with weights in float8 in the others' place")
-    parser.add_argument("--libraries", action="store_true", help="products with many rows, by cuBLASLt's algorithms")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--fp8", action="store_true", help="products with weights in float8 in the others' place")
+    which.add_argument("--libraries", action="store_true", help="products with many rows, by cuBLASLt's algorithms")
     parser.add_argument("--tune", type=Path, help="write the engine's table there, with what it has of others")
     parser.add_argument("--json", type=Path, help="write all timings there")
     parser.add_argument("--seconds", type=float, default=230.0, help="stop measuring after that")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -16,21 +19,39 @@ def run_apart(module: str, names: Sequence[str], folder: Path, limit_s: float) -
     """
     start_s = time.monotonic()
     outputs = [folder / f"{name}.log" for name in names]
-    processes = []
-    for name, output in zip(names, outputs, strict=True):
-        with output.open("w") as file:
-            command = [sys.executable, "-u", "-m", module, "--only", name]
-            processes.append(subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT))
+    processes: list[subprocess.Popen[bytes]] = []
     failed = []
-    for name, output, process in zip(names, outputs, processes, strict=True):
-        try:
-            has_failed = process.wait(max(0.0, limit_s - (time.monotonic() - start_s))) != 0
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            has_failed = True
-        print(output.read_text(errors="replace"), end="")
-        if has_failed:
-            failed.append(name)
-            print(f"FAIL {name}: exit status {process.returncode}", flush=True)
+    try:
+        for name, output in zip(names, outputs, strict=True):
+            command = [sys.executable, "-u", "-m", module, "--only", name]
+            with output.open("w") as file:
+                processes.append(
+                    subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+                )
+        for name, output, process in zip(names, outputs, processes, strict=True):
+            reason = _failure(process, limit_s, start_s)
+            print(output.read_text(errors="replace").rstrip("\n"))
+            if reason:
+                failed.append(name)
+                print(f"FAIL {name}: {reason}", flush=True)
+    finally:
+        for process in processes:
+            _kill(process)
     return failed
+
+
+def _failure(process: subprocess.Popen[bytes], limit_s: float, start_s: float) -> str:
+    """Empty where it ended well."""
+    try:
+        status = process.wait(max(0.0, limit_s - (time.monotonic() - start_s)))
+    except subprocess.TimeoutExpired:
+        _kill(process)
+        return f"did not end in {limit_s:.0f} s"
+    return f"exit status {status}" if status else ""
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """With all that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

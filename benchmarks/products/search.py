@@ -1,9 +1,13 @@
-"""The fastest way to run each product: all candidates compiled and timed, then the best with dependent launch; or, of
-products with many rows, what libraries have beside what the table says."""
+"""The fastest way to run each product.
+
+All candidates are compiled and timed, then the best with dependent launch. Or, of products with many rows, what
+libraries have is timed beside what the table says.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -48,17 +52,18 @@ class Search:
         """`with_pdl`: the device has programmatic dependent launch. `progress` hears of each point's best."""
         wanted = {point: candidates(*point, num_processors) for point in self._points}
         print(f"compiling {len(_jobs(wanted))} kernels", flush=True)
-        self._measure_compiled(wanted, True, progress)
+        self._measure_compiled(wanted, with_libraries=True, progress=progress)
         if with_pdl:
             again = {point: _with_pdl(self.found.get(point, {})) for point in self._points}
             print(f"compiling {len(_jobs(again))} kernels with dependent launch", flush=True)
-            self._measure_compiled(again, False, progress)
+            self._measure_compiled(again, with_libraries=False, progress=progress)
 
     def run_libraries(self, table: Table, num_processors: int, progress: Progress) -> None:
-        """Beside what `table` says alone."""
+        """Times what libraries have, beside the config that `table` has for each point."""
         usual = {point: choose(table, *point, num_processors) for point in self._points}
         own = {point: [config] for point, config in usual.items() if isinstance(config, ProductConfig)}
-        self._measure_compiled({point: own.get(point, []) for point in self._points}, True, progress)
+        wanted = {point: own.get(point, []) for point in self._points}
+        self._measure_compiled(wanted, with_libraries=True, progress=progress)
 
     def _left_s(self) -> float:
         return self._seconds - (time.monotonic() - self._start)
@@ -78,12 +83,21 @@ class Search:
             progress(point, self.found[point])
 
     def table_over(self, before: Table, num_processors: int) -> Table:
-        """`before`, but for the products that were timed with as many rows as the fewest of them, or more."""
+        """`before`, but for what was found, from the fewest rows of a product to the most.
+
+        What it does not have with fewer rows is left out: those would no longer be the rule's.
+        """
         table = dict(before)
         for shape, found in self.table().items():
             last = found[0].max_rows - 1
-            fewer = [threshold for threshold in before.get(shape, []) if threshold.max_rows < last]
-            table[shape] = [*fewer, Threshold(last, choose(before, shape, last, num_processors)), *found]
+            usual = before.get(shape, [])
+            if not any(threshold.max_rows >= last for threshold in usual):
+                print(f"  {shape}: not in the table before; run without --libraries first", flush=True)
+                continue
+            fewer = [threshold for threshold in usual if threshold.max_rows < last]
+            more = [threshold for threshold in usual if threshold.max_rows > found[-1].max_rows]
+            here = Threshold(last, choose(before, shape, last, num_processors))
+            table[shape] = [*fewer, here, *found, *more]
         return table
 
     def table(self) -> Table:
@@ -95,11 +109,11 @@ class Search:
             if timings:
                 best = min(timings, key=timings.__getitem__)
                 nearly = NEARLY * timings[best]
-                if isinstance(best, LtConfig) and timings[None] <= nearly:
+                if isinstance(best, LtConfig) and timings.get(None, math.inf) <= nearly:
                     best = None
                 thresholds = table.setdefault(point.shape, [])
                 larger = thresholds[0].config if thresholds else best
-                if timings.get(larger, float("inf")) <= nearly:
+                if timings.get(larger, math.inf) <= nearly:
                     best = larger
                 thresholds.insert(0, Threshold(point.num_rows, best))
         return table

@@ -10,6 +10,7 @@ import json
 import sys
 
 import torch
+import triton
 
 from demo_voice import snake_kernel
 from tests.kernels.vae_variants import vae_variants
@@ -42,9 +43,9 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 def variants(name: str, capability: int, more: bool) -> list[Variant]:
     """One of each kernel with values of that type, as VoxCPM2 has them; `more`: also for other numbers of rows."""
     return [
-        *_attention_variants(name), *_decode_variants(name), *_product_variants(name, capability, more),
-        *_fp8_variants(name, capability, more), *_lora_variants(name, more), *_dit_variants(name),
-        *_other_variants(name),
+        *_attention_variants(name), *_local_variants(name), *_decode_variants(name), *_dit_variants(name),
+        *_product_variants(name, capability, more), *_fp8_variants(name, capability, more),
+        *_lora_variants(name, more), *_other_variants(name),
     ]
 
 
@@ -104,12 +105,6 @@ def _attention_variants(name: str) -> list[Variant]:
     }
     heads = {"KV_HEADS": 2, "GROUP": 8, "GROUP_POW2": 8, "DIM": 128, "PAGE_SIZE": 16}
     heads["BLOCK_KEYS"] = triton_attention.block_keys(dtype)
-    turned = dict.fromkeys(("qkv_ptr", "cos_ptr", "sin_ptr"), values)
-    local = {
-        **turned, **dict.fromkeys(("x_ptr", "out_ptr", "kept_x_ptr"), values),
-        **dict.fromkeys(("num_tokens", "first", "num_kept"), "i32"), "scale": "fp32", "eps": "fp32",
-    }
-    unscaled = {"SCALED": False, "HIDDEN": 1024}
     return [
         Variant(triton_attention._attend, attention, {**heads, "BLOCK_TOKENS": 2, "SPLITS": 32}),
         Variant(triton_attention._attend, {**attention, "out_ptr": values}, {**heads, "BLOCK_TOKENS": 8, "SPLITS": 1}),
@@ -119,50 +114,42 @@ def _attention_variants(name: str) -> list[Variant]:
             {"DIM": 128, "SPLITS": 32, "SPLITS_POW2": 32},
         ),
         Variant(
-            triton_local_attention._local,
-            local,
-            {
-                **unscaled, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 4, "HALF": 64, "SIDE": 64, "TOKENS": 16,
-                "KEYS": 16, "COPIED": 0, "ROPE": True,
-            },
-            {"num_warps": triton_local_attention.NUM_WARPS},
-        ),
-        Variant(
-            triton_local_attention._local,
-            local,
-            {
-                **unscaled, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 8, "HALF": 64, "SIDE": 64, "TOKENS": 4,
-                "KEYS": 16, "COPIED": 512, "ROPE": True,
-            },
-            {"num_warps": triton_local_attention.NUM_WARPS},
-        ),
-        Variant(
-            triton_local_attention._local,
-            local,
-            {
-                "SCALED": True, "HIDDEN": 1024, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 8, "HALF": 32,
-                "SIDE": 32, "TOKENS": 8, "KEYS": 16, "COPIED": 0, "ROPE": True,
-            },
-            {"num_warps": triton_local_attention.NUM_WARPS},
-        ),
-        Variant(  # heads smaller than a matrix product's side, as tiny checkpoints have
-            triton_local_attention._local,
-            local,
-            {
-                **unscaled, "HEADS": 4, "KV_HEADS": 2, "GROUP": 2, "MEMBERS": 2, "HALF": 8, "SIDE": 16, "TOKENS": 8,
-                "KEYS": 16, "COPIED": 0, "ROPE": True,
-            },
-            {"num_warps": triton_local_attention.NUM_WARPS},
-        ),
-        Variant(
             triton_rope._store,
             {
-                **turned, **dict.fromkeys(("q_ptr", "k_ptr", "v_ptr"), values),
+                **dict.fromkeys(("qkv_ptr", "cos_ptr", "sin_ptr", "q_ptr", "k_ptr", "v_ptr"), values),
                 **dict.fromkeys(("table_ptr", "positions_ptr"), "*i64"), "num_tokens": "i32", "table_stride": "i32",
             },
             {"HEADS": 16, "KV_HEADS": 2, "HALF": 64, "PAGE_SIZE": 16, "NUM_ROTATED": 18},
         ),
     ]
+
+
+def _local_variants(name: str) -> list[Variant]:
+    values = f"*{name}"
+    types = {
+        **dict.fromkeys(("qkv_ptr", "cos_ptr", "sin_ptr", "x_ptr", "out_ptr", "kept_x_ptr"), values),
+        **dict.fromkeys(("num_tokens", "first", "num_kept"), "i32"), "scale": "fp32", "eps": "fp32",
+    }
+    unscaled = {"SCALED": False, "HIDDEN": 1024}
+    options = {"num_warps": triton_local_attention.NUM_WARPS}
+    return [Variant(triton_local_attention._local, types, constants, options) for constants in (
+        {
+            **unscaled, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 4, "HALF": 64, "SIDE": 64, "TOKENS": 16,
+            "KEYS": 16, "COPIED": 0, "ROPE": True,
+        },
+        {
+            **unscaled, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 8, "HALF": 64, "SIDE": 64, "TOKENS": 4,
+            "KEYS": 16, "COPIED": 512, "ROPE": True,
+        },
+        {
+            "SCALED": True, "HIDDEN": 1024, "HEADS": 16, "KV_HEADS": 2, "GROUP": 8, "MEMBERS": 8, "HALF": 32,
+            "SIDE": 32, "TOKENS": 8, "KEYS": 16, "COPIED": 0, "ROPE": True,
+        },
+        {  # heads smaller than a matrix product's side, as tiny checkpoints have
+            **unscaled, "HEADS": 4, "KV_HEADS": 2, "GROUP": 2, "MEMBERS": 2, "HALF": 8, "SIDE": 16, "TOKENS": 8,
+            "KEYS": 16, "COPIED": 0, "ROPE": True,
+        },
+    )]  # fmt: skip
 
 
 def _decode_variants(name: str) -> list[Variant]:
@@ -281,10 +268,11 @@ def main(capability: int, more: bool) -> None:
     names = list(DTYPES) if more else ["bf16"]
     found = [(name, variant) for name in names for variant in variants(name, capability, more)]
     found += [("vae", variant) for variant in vae_variants(more)]
-    print(json.dumps({
+    shared_bytes = {
         f"{index} {variant.kernel.__name__} {name}": variant.shared_bytes(capability)
         for index, (name, variant) in enumerate(found)
-    }))  # fmt: skip
+    }
+    print(json.dumps({"triton": triton.__version__, "shared_bytes": shared_bytes}))
 
 
 if __name__ == "__main__":

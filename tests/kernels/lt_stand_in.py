@@ -14,7 +14,6 @@ from voxcpm_core.kernels import cublaslt
 from voxcpm_core.kernels.product_configs import LtConfig
 
 NAMES = {code: dtype for dtype, code in cublaslt.TYPES.items()}
-NOT_SUPPORTED = 15
 
 
 class LtStandIn:
@@ -63,7 +62,7 @@ class LtStandIn:
             offer.algorithm.data[2] = 2 if config in self.split else 1
             offer.workspace_bytes = 4
         count._obj.value = len(offered)
-        return 0 if offered else NOT_SUPPORTED
+        return 0 if offered else cublaslt.NOT_SUPPORTED
 
     def cublasLtMatmulAlgoConfigGetAttribute(
         self, algorithm: Any, which: int, value: Any, size: int, written: Any

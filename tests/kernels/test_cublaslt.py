@@ -57,11 +57,17 @@ def test_what_is_not_offered_is_left_to_torch(config, library):
     assert library.used == []
 
 
-def test_memory_that_the_library_may_not_take_is_left_to_torch(library, monkeypatch):
-    monkeypatch.setattr(cublaslt, "ALIGNMENT", 256)
-    x, weight = randn(16, 24, seed=0)[1:], randn(40, 24, seed=1)  # 48 bytes from an aligned address, or from another
-    assert torch.equal(linear(x, weight, FIRST), torch.nn.functional.linear(x, weight))
-    assert library.used == []
+@pytest.mark.parametrize("which", [None, "total", "rows", "weight"])
+def test_memory_that_the_library_may_not_take_is_left_to_torch(which, library, monkeypatch):
+    monkeypatch.setattr(cublaslt, "ALIGNMENT", 64)  # as the CPU's memory has
+    total, rows, weight = (
+        randn(size + 1, width, seed=seed)[name == which :][:size]  # a row further it is not aligned
+        for seed, (name, size, width) in enumerate((("total", 15, 40), ("rows", 15, 24), ("weight", 40, 24)))
+    )
+    expected = torch.addmm(total, rows, weight.t())
+    add_product(total, rows, weight, 1.0, FIRST)
+    torch.testing.assert_close(total, expected, atol=2e-2, rtol=1e-2)
+    assert library.used == ([FIRST] if which is None else [])
 
 
 def test_one_go_over_k_is_offered_alone_and_once(library):
@@ -77,3 +83,6 @@ def test_a_failure_is_told(library, monkeypatch):
     monkeypatch.setattr(library, "cublasLtMatmul", lambda *arguments: 14)
     with pytest.raises(RuntimeError, match="status 14"):
         linear(randn(15, 24, seed=0), randn(40, 24, seed=1), FIRST)
+    monkeypatch.setattr(library, "cublasLtMatmulAlgoGetHeuristic", lambda *arguments: 7)
+    with pytest.raises(RuntimeError, match="status 7"):
+        linear(randn(16, 24, seed=0), randn(40, 24, seed=1), FIRST)

@@ -86,6 +86,13 @@ def test_too_many_tiles_to_be_split_are_refused(tmp_path):
         read_table(A100, tmp_path)
 
 
+@pytest.mark.parametrize("shape", [QKV._replace(fp8=True), QKV._replace(dtype="float32")], ids=str)
+def test_a_library_is_named_for_values_of_16_bits_alone(shape, tmp_path):
+    write(tmp_path, A100, {shape: [Threshold(704, LtConfig(165, 2))]})
+    with pytest.raises(ValueError, match=r"a100\.json: .*2560.* 704 rows: no algorithm"):
+        read_table(A100, tmp_path)
+
+
 def test_the_table_decides_up_to_its_last_threshold_and_the_rule_above():
     found = [choose(TABLE, QKV, num_rows, NUM_PROCESSORS) for num_rows in (1, 16, 17, 64, 65, 352, 353, 705)]
     assert found == [SMALL, SMALL, LARGE, LARGE, None, None, LtConfig(165, 2), None]

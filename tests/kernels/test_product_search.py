@@ -115,6 +115,22 @@ def test_libraries_are_held_against_the_table_and_leave_fewer_rows_as_they_are()
     assert table[SHAPE] == [Threshold(16, own), Threshold(703, None), Threshold(704, named), Threshold(1408, named)]
 
 
+def test_what_torch_cannot_do_leaves_the_rest():
+    search = Search({SHAPE: [704]}, compile_most, lambda *_: {LtConfig(7, 2): 1.0}, lambda point: [], seconds=60)
+    search.run_libraries({}, NUM_PROCESSORS, progress=lambda point, timings: None)
+    assert search.table() == {SHAPE: [Threshold(704, LtConfig(7, 2))]}
+
+
+def test_a_table_keeps_what_libraries_were_not_tried_for():
+    own, named = ProductConfig(64, 64, 128, 1, 4, 3), LtConfig(7, 2)
+    search = Search({SHAPE: [704]}, compile_most, lambda *_: {named: 1.0}, lambda point: [named], seconds=60)
+    search.run_libraries({}, NUM_PROCESSORS, progress=lambda point, timings: None)
+    assert search.table_over({}, NUM_PROCESSORS) == {}, "few rows are left to the rule"
+    before = {SHAPE: [Threshold(1408, own)]}
+    found = [Threshold(703, own), Threshold(704, named), Threshold(1408, own)]
+    assert search.table_over(before, NUM_PROCESSORS) == {SHAPE: found}
+
+
 def test_what_was_found_before_an_error_is_kept():
     def lost(point, configs):
         if point.num_rows == 64:

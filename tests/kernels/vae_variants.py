@@ -13,7 +13,7 @@ COUNTS = ("num_rows", "num_frames", "dilation")  # need not be multiples of anyt
 
 
 def vae_variants(every: bool) -> list[Variant]:
-    """One of each kernel, or `every` one that a patch of any batch takes."""
+    """One or two of each kernel, or `every` one that a patch of any batch takes."""
     tiles = triton_vae_product.TILES if every else triton_vae_product.TILES[:2]
     widths = (32, 64, 128) if every else (64,)
     found = [_depthwise(), _last(), _exchange()]

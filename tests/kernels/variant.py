@@ -14,7 +14,7 @@ WARP_SIZE = 32
 class Variant(NamedTuple):
     """A kernel, the types of its arguments, and the values of those that are constants.
 
-    PDL and COMPILED need not be among them.
+    PDL and COMPILED need not be among them: the first goes by the capability, and nothing here is interpreted.
     """
 
     kernel: Any

@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from voxcpm_core.kernels.product_configs import LtConfig
 
 MAX_OFFERED = 32
-# Of scheduling alone; splitting K would take more.
-MAX_WORKSPACE_BYTES = 4096
+MAX_WORKSPACE_BYTES = 4096  # for counters of tiles; the parts of a K that is split would take more
+NOT_SUPPORTED = 15  # a status: nothing is offered
 ALIGNMENT = 256  # bytes, which the library presumes unless told otherwise
 
 COMPUTE_32F, R_32F = 68, 0  # sums, and the two scales
@@ -56,7 +56,7 @@ class Problem(NamedTuple):
 
 
 class Layouts(NamedTuple):
-    """Of a problem, in the library's column-major terms: out^T [n, rows] = W^T^T x^T."""
+    """Of a problem, in the library's column-major terms, in which all are transposed: out^T = W x^T."""
 
     product: c_void_p
     weight: c_void_p
@@ -71,11 +71,14 @@ class Plan(NamedTuple):
 
 
 def linear(x: Tensor, weight: Tensor, config: LtConfig | None) -> Tensor:
-    """x W^T: [..., k] -> [..., n]. None, or what the library does not offer: as torch has it. Safe in a CUDA graph."""
+    """x W^T: [..., k] -> [..., n]. As torch has it if `config` is None or not offered, or memory is not aligned.
+
+    Safe in a CUDA graph.
+    """
     if config is not None:
         rows = x.flatten(0, -2).contiguous()
         out = rows.new_empty(len(rows), len(weight))
-        if _launch(rows, weight, out, config, scale=1.0, kept=0.0):
+        if _launch(rows, weight, out, config, alpha=1.0, beta=0.0):
             return out.unflatten(0, x.shape[:-1])
     return F.linear(x, weight)
 
@@ -83,7 +86,7 @@ def linear(x: Tensor, weight: Tensor, config: LtConfig | None) -> Tensor:
 def add_product(total: Tensor, rows: Tensor, weight: Tensor, scale: float, config: LtConfig | None) -> None:
     """total [rows, n] += scale * rows [rows, k] W^T, as `linear` runs it; `total` is contiguous."""
     rows = rows.contiguous()
-    if config is None or not _launch(rows, weight, total, config, scale, kept=1.0):
+    if config is None or not _launch(rows, weight, total, config, alpha=scale, beta=1.0):
         total.addmm_(rows, weight.t(), alpha=scale)
 
 
@@ -92,16 +95,18 @@ def offered(problem: Problem) -> list[LtConfig]:
     return list(dict.fromkeys(_config(offer) for offer in _offers(problem, _layouts(problem))))
 
 
-def _launch(rows: Tensor, weight: Tensor, out: Tensor, config: LtConfig, scale: float, kept: float) -> bool:
-    """out = scale * rows W^T + kept * out; False: not done, since that algorithm is not offered."""
-    problem = Problem(rows.get_device(), *rows.shape[:1], *weight.shape, rows.dtype)
+def _launch(rows: Tensor, weight: Tensor, out: Tensor, config: LtConfig, alpha: float, beta: float) -> bool:
+    """out = alpha * rows W^T + beta * out; False: not done, since it cannot be done so."""
+    assert weight.is_contiguous()
+    assert out.is_contiguous()
+    problem = Problem(rows.get_device(), len(rows), *weight.shape, rows.dtype)
     plan = _plan(problem, config)
     if plan is None or any(tensor.data_ptr() % ALIGNMENT for tensor in (rows, weight, out)):
         return False
     layouts, workspace = plan.layouts, rows.new_empty(plan.workspace_bytes, dtype=torch.uint8)
     _check(_library().cublasLtMatmul(
-        _handle(problem.device), layouts.product, byref(c_float(scale)), weight.data_ptr(), layouts.weight,
-        rows.data_ptr(), layouts.x, byref(c_float(kept)), out.data_ptr(), layouts.out, out.data_ptr(), layouts.out,
+        _handle(problem.device), layouts.product, byref(c_float(alpha)), weight.data_ptr(), layouts.weight,
+        rows.data_ptr(), layouts.x, byref(c_float(beta)), out.data_ptr(), layouts.out, out.data_ptr(), layouts.out,
         byref(plan.algorithm), workspace.data_ptr(), plan.workspace_bytes, _stream(problem.device),
     ))  # fmt: skip
     return True
@@ -109,7 +114,7 @@ def _launch(rows: Tensor, weight: Tensor, out: Tensor, config: LtConfig, scale: 
 
 @cache
 def _plan(problem: Problem, config: LtConfig) -> Plan | None:
-    """Kept for good: an engine has as many as its graphs have shapes."""
+    """Kept for good: an engine has a few for each size of a batch."""
     layouts = _layouts(problem)
     for offer in _offers(problem, layouts):
         if _config(offer) == config:
@@ -130,8 +135,9 @@ def _offers(problem: Problem, layouts: Layouts) -> list[Offer]:
         MAX_OFFERED, offers, byref(count),
     )  # fmt: skip
     _check(library.cublasLtMatmulPreferenceDestroy(preference))
-    found = offers[: count.value] if status == 0 else []  # not 0: nothing is offered
-    return [offer for offer in found if offer.state == 0 and _attribute(offer, ALGO_SPLITS) <= 1]
+    if status != NOT_SUPPORTED:
+        _check(status)
+    return [offer for offer in offers[: count.value] if offer.state == 0 and _attribute(offer, ALGO_SPLITS) <= 1]
 
 
 def _config(offer: Offer) -> LtConfig:
@@ -177,7 +183,7 @@ def _stream(device: int) -> int:
 
 @cache
 def _library() -> Any:
-    """The one that torch has loaded."""
+    """The one that torch has loaded; its builds for CUDA link it dynamically."""
     major = str(torch.version.cuda).split(".")[0]
     library = ctypes.CDLL(f"libcublasLt.so.{major}")
     pointer = POINTER(c_void_p)

@@ -1,4 +1,5 @@
-"""What a stack's blocks are made of: attention and three matrix products, with all that goes with them. In torch."""
+"""What a stack's blocks are made of, attention and matrix products with all that goes with them, and what the DiT has
+around its blocks. In torch."""
 
 from __future__ import annotations
 

@@ -65,10 +65,14 @@ class ProductConfig:
 
 @dataclass(frozen=True)
 class LtConfig:
-    """An algorithm of cuBLASLt, by two of its attributes; `config` of a table where it is not the library's first."""
+    """An algorithm of cuBLASLt where it is not the library's first; `config` of a table for values of 16 bits.
 
-    tile: int
-    custom: int
+    Two of its attributes tell those apart that one release offers for a shape. Of another release it may be another
+    algorithm, whose results are as right.
+    """
+
+    tile: int  # CUBLASLT_ALGO_CONFIG_TILE_ID
+    custom: int  # CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION
 
 
 Config = ProductConfig | LtConfig | None  # None: as torch has cuBLAS
@@ -139,6 +143,8 @@ def _parsed(file: Path, values: dict[str, Any]) -> Table:
         shape = Shape(product["op"], product["n"], product["k"], product["dtype"], product.get("fp8", False))
         thresholds = [Threshold(row["max_rows"], _config(row["config"])) for row in product["rows"]]
         for max_rows, config in thresholds:
+            if isinstance(config, LtConfig) and (shape.fp8 or shape.itemsize != 2):
+                raise ValueError(f"{file}: {shape} with {max_rows} rows: no algorithm of cuBLASLt can be named")
             if not isinstance(config, ProductConfig) or config.splits == 1:
                 continue
             if config.num_tiles(max_rows, shape.num_columns) > NUM_COUNTERS:

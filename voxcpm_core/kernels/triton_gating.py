@@ -10,7 +10,7 @@ from voxcpm_core.kernels.triton_norm import inverse_rms_of_one
 from voxcpm_core.kernels.triton_pdl import begin, dependent
 
 MANY_ROWS = 1024
-NUM_WARPS = 8
+NUM_WARPS = 8  # of a program, as was fastest on an H200
 
 
 @triton.jit

@@ -97,6 +97,7 @@ class TritonLayerOps:
         return swiglu(cublaslt.linear(x, gate_up.weight_in(x.dtype), config), x, norm.eps)
 
     def linear_add(self, branch: Tensor, linear: Linear, x: Tensor, scale: float, in_place: bool) -> Tensor:
+        assert x.is_contiguous() or not in_place
         shape, config = self._config("linear_add", linear, branch)
         if isinstance(config, ProductConfig):
             y = product(shape, config, self._counters, branch, linear, residual=x, scale=scale, in_place=in_place)

@@ -107,8 +107,9 @@ def local_attention(
     """
     qkv, x = qkv.contiguous(), x.contiguous()
     count, num_tokens, hidden = x.shape
-    first, end, _ = kept.indices(num_tokens)
+    first, end, step = kept.indices(num_tokens)
     num_kept = end - first
+    assert step == 1 <= num_kept
     out = qkv.new_empty(count, num_kept, config.q_size)
     kept_x = x if num_kept == num_tokens else x.new_empty(count, num_kept, hidden)
     cos, sin = (qkv, qkv) if rotation is None else (part.contiguous() for part in rotation)

@@ -35,6 +35,7 @@ def _shrink(
     tile, layer, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     slot, token = read_tile(slots_ptr, tokens_ptr, tile, SIZE)
     if slot >= 0:
+        # Not tl.cdiv: Triton 3.6 makes a tensor of it.
         per_split: tl.constexpr = (K + BLOCK_K * SPLITS - 1) // (BLOCK_K * SPLITS) * BLOCK_K
         first = split * per_split
         is_token, row, at = (token >= 0)[:, None], tl.arange(0, RANK), tl.arange(0, BLOCK_K)

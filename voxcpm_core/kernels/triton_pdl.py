@@ -35,7 +35,7 @@ def begin(PDL: tl.constexpr):
 @triton.jit
 def prefetch(weight_ptr, num_columns, first, last, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
              LINE: tl.constexpr):  # fmt: skip
-    """Ask the L2 cache for what a program will read of W [num_columns, K]: it is there already, before the wait."""
+    """Ask the L2 cache for what a program will read of W [num_columns, K], which no kernel writes: before the wait."""
     row = tl.minimum(tl.arange(0, BLOCK_N), num_columns - 1)
     for start in range(first, last, BLOCK_K):
         at = tl.minimum(start + tl.arange(0, BLOCK_K // LINE) * LINE, K - 1)
@@ -46,7 +46,7 @@ def prefetch(weight_ptr, num_columns, first, last, K: tl.constexpr, BLOCK_N: tl.
 
 
 def dependent(device: torch.device, num_rows: int) -> dict[str, Any]:
-    """Arguments of a launch, for so many rows, of a kernel that has a PDL of its own and calls `begin`."""
+    """Arguments of a launch, for so many rows, of a kernel whose PDL says whether it is to control the grid."""
     if num_rows <= FEW_ROWS and _has_pdl(device):
         return {"PDL": True, "launch_pdl": True}
     return {"PDL": False}

@@ -71,5 +71,6 @@ class LocalDiT:
     def evaluate(self, x: Tensor, given: Given, cfg_value: Tensor, time_token: Tensor, step: Tensor) -> Tensor:
         """One Euler step. x: [B, P, C]; cfg_value: float32 [B]; time_token: [hidden]; step: []. Returns [B, P, C]."""
         tokens = self._ops.dit_tokens(x, self._in_proj, given.mu, self._mu_tokens, time_token, given.cond)
-        hidden = self.stack.blocks(tokens, self._attention, kept=slice(-self._patch_size, None))  # [2B, P, hidden]
+        kept = slice(-self._patch_size, None)
+        hidden = self.stack.blocks(tokens, self._attention, kept, writes_over=True)  # [2B, P, hidden]
         return self._ops.guided_step(x, hidden, self._norm, self._out_proj, cfg_value, step)

@@ -60,13 +60,13 @@ class LanguageModel:
         decoding.
         """
         if text is None:
-            hidden = self.quantize(self.base(audio, cache.base(context), writes_over=False))
+            hidden = self.quantize(self.base(audio, cache.base(context)))
         else:
             mask = text.is_audio.unsqueeze(-1)
-            hidden = self.base(torch.where(mask, audio, text.embedded), cache.base(context))
+            hidden = self.base(torch.where(mask, audio, text.embedded), cache.base(context), writes_over=True)
             hidden = torch.where(mask, self.quantize(hidden), hidden)  # text rows bypass the bottleneck
         fused = hidden + audio if self._fusion is None else self._fusion(torch.cat((hidden, audio), dim=-1))
-        residual = self.residual(fused, cache.residual(context))
+        residual = self.residual(fused, cache.residual(context), writes_over=True)
         lm_hidden, res_hidden = (_last(rows, text) for rows in (hidden, residual))
         return LmOutput(lm_hidden, res_hidden, self.stop_logits(lm_hidden).argmax(dim=-1) == 1)
 

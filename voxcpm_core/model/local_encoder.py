@@ -35,5 +35,5 @@ class LocalEncoder:
         tokens = self._in_proj(patches)
         class_token = self._special_token.flatten(0, 1).expand(tokens.shape[0], -1, -1)
         tokens = torch.cat((class_token, tokens), dim=1)  # [N, P+1, hidden]
-        encoded = self.stack(tokens, LocalAttention(tokens.shape[1], tokens.device), kept=CLASS_TOKEN)
+        encoded = self.stack(tokens, LocalAttention(tokens.shape[1], tokens.device), kept=CLASS_TOKEN, writes_over=True)
         return self._out_proj(encoded[:, 0])

@@ -66,21 +66,22 @@ class Transformer:
         return cls(config, layers, source.tensor(f"{prefix}.norm.weight"), rope, source.ops)
 
     def __call__(
-        self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS, writes_over: bool = True
+        self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS, writes_over: bool = False
     ) -> Tensor:
         """x: [B, T, hidden] -> the tokens `kept` [B, T', hidden], after the final norm. `writes_over`: x may change."""
         return self._ops.norm(self.blocks(x, attention, kept, writes_over), self.norm, self.config.norm_eps)
 
     def blocks(
-        self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS, writes_over: bool = True
+        self, x: Tensor, attention: Attention, kept: slice = ALL_TOKENS, writes_over: bool = False
     ) -> Tensor:
-        """Likewise, before the final norm."""
+        """x: [B, T, hidden] -> the tokens `kept` [B, T', hidden], to which the final norm has yet to be applied."""
         ops, config, eps, scale = self._ops, self.config, self.config.norm_eps, self.config.residual_scale
         rotation = self.rope.at(attention.positions) if self.rope else None
         for index, layer in enumerate(self.layers):
-            still = kept if layer is self.layers[-1] else ALL_TOKENS  # from the last attention on a token is on its own
+            is_last = layer is self.layers[-1]  # from its attention on a token is on its own
+            kept_here = kept if is_last else ALL_TOKENS
             attended, x = attention.attend(
-                ops, index, x, Norm(layer.input_norm, eps), layer.qkv, config, rotation, still
+                ops, index, x, Norm(layer.input_norm, eps), layer.qkv, config, rotation, kept_here
             )
             x = ops.linear_add(attended, layer.o, x, scale, in_place=writes_over or index > 0)
             gated = ops.norm_swiglu(x, Norm(layer.post_norm, eps), layer.gate_up)

@@ -52,7 +52,7 @@ class WeightSource:
         return self._tensors[name].to(device=self.device, dtype=self.dtype)
 
     def linear(self, name: str, bias: bool = True, norm_weight: Tensor | None = None) -> Linear:
-        """`norm_weight`: of the RMS norm that it stands behind, if it is to be as `LayerOps.folded` has it."""
+        """`norm_weight`: of the RMS norm before it, which is folded into W (`LayerOps.folded`)."""
         weight = self.tensor(f"{name}.weight")
         if norm_weight is not None:
             weight = self.ops.folded(weight, norm_weight)

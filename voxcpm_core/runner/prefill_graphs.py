@@ -90,10 +90,12 @@ class PrefillGraphs:
         def record() -> Replay[None]:
             rows, audio = self._set([], shape), self._audio_of(shape)
             most_context = self._step.max_positions  # whatever is known of a prefix, the graph is the same
-            with self._layer_ops.apart():
-                return Replay(
-                    lambda: self._step(self._layout.cut(rows), audio, most_context), self._pool, yields=True
-                )
+
+            def work() -> None:
+                with self._layer_ops.apart():
+                    self._step(self._layout.cut(rows), audio, most_context)
+
+            return Replay(work, self._pool, yields=True)
 
         return self._graphs.get(shape, record)
 
