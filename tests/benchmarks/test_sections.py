@@ -15,7 +15,7 @@ if name == "raises":
 if name == "dies":
     os.kill(os.getpid(), 9)
 if name == "hangs":
-    time.sleep(120)
+    time.sleep(60)
 print("ends", name)
 """
 
@@ -26,7 +26,7 @@ print("ends", name)
 def test_what_becomes_of_each_is_told(names, failed, tmp_path, monkeypatch, capsys):
     (tmp_path / "some_checks.py").write_text(MODULE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert run_apart("some_checks", names, tmp_path, limit_s=20.0) == failed
+    assert run_apart("some_checks", names, tmp_path, limit_s=10.0) == failed
     told = capsys.readouterr().out
     for name in names:
         assert told.count(f"begins {name}\n") == 1
