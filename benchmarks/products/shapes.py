@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from voxcpm_core.checkpoint.releases import RELEASES, release_config
 from voxcpm_core.config import ModelConfig, TransformerConfig
@@ -19,22 +19,24 @@ STEP, STEP_OF_FEW, FEW, STEP_OF_MANY, MANY = 1.3, 3.0, 16, 1.05, 700
 
 def release_shapes(dtype: str = "bfloat16", fp8: bool = False) -> dict[Shape, list[int]]:
     """Each distinct product and its numbers of rows, ascending and thinned out; `fp8`: of weights in float8."""
-    rows: dict[Shape, set[int]] = {}
-    for generation in RELEASES:
-        for shape, num_rows in _model_products(ModelConfig.from_json(release_config(generation)), dtype, BATCHES):
-            rows.setdefault(shape._replace(fp8=fp8), set()).add(num_rows)
-    return {shape: thinned(found) for shape, found in rows.items()}
+    found = _rows_by_shape(dtype, BATCHES)
+    return {shape._replace(fp8=fp8): thinned(rows) for shape, rows in found.items()}
 
 
 def library_shapes(dtype: str = "bfloat16") -> dict[Shape, list[int]]:
     """Each product with many rows, of all sizes of batches."""
+    found = _rows_by_shape(dtype, batch_sizes(MANY_STREAMS))
+    many = {shape: sorted(count for count in rows if count >= LIBRARY_ROWS) for shape, rows in found.items()}
+    return {shape: rows for shape, rows in many.items() if rows}
+
+
+def _rows_by_shape(dtype: str, batches: Sequence[int]) -> dict[Shape, set[int]]:
     rows: dict[Shape, set[int]] = {}
     for generation in RELEASES:
         config = ModelConfig.from_json(release_config(generation))
-        for shape, num_rows in _model_products(config, dtype, batch_sizes(MANY_STREAMS)):
-            if num_rows >= LIBRARY_ROWS:
-                rows.setdefault(shape, set()).add(num_rows)
-    return {shape: sorted(found) for shape, found in rows.items()}
+        for shape, num_rows in _model_products(config, dtype, batches):
+            rows.setdefault(shape, set()).add(num_rows)
+    return rows
 
 
 def thinned(rows: set[int]) -> list[int]:
@@ -47,7 +49,7 @@ def thinned(rows: set[int]) -> list[int]:
     return kept[::-1]
 
 
-def _model_products(config: ModelConfig, dtype: str, batches: Iterable[int]) -> Iterator[tuple[Shape, int]]:
+def _model_products(config: ModelConfig, dtype: str, batches: Sequence[int]) -> Iterator[tuple[Shape, int]]:
     patch = config.patch_size
     dit_tokens = 1 + config.mu_tokens + 2 * patch
     for batch in batches:
