@@ -32,7 +32,7 @@ from benchmarks.gpu_flash import check_flash
 from benchmarks.gpu_fp8 import check_fp8, distance
 from benchmarks.gpu_joins import check_joins
 from benchmarks.gpu_kernels import check_kernels
-from benchmarks.gpu_loras import check_loras
+from benchmarks.gpu_loras import check_lora_engines, check_lora_kernels
 from benchmarks.gpu_second_uses import check_second_uses
 from benchmarks.limits import step_limit
 from benchmarks.machine import as_line
@@ -203,7 +203,11 @@ def timed_steps(step: Callable[[], None], has_work: Callable[[], bool]) -> float
 # By name; each takes a folder of its own.
 SECTIONS: dict[str, Callable[[Report, Path], None]] = {
     "kernels": lambda report, root: check_kernels(report.check),
-    "loras": lambda report, root: check_loras(report.check, root),
+    **{
+        f"loras-{name}": partial(lambda report, root, dtype: check_lora_kernels(report.check, dtype), dtype=dtype)
+        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16))
+    },
+    "loras-engine": lambda report, root: check_lora_engines(report.check, root),
     **{f"laws-{generation}": partial(check_laws, generation=generation) for generation in RELEASES},
     "fp8": lambda report, root: check_fp8(report.check, root),
     "flash": lambda report, root: check_flash(report.check, root),

@@ -62,11 +62,11 @@ def time_kernels(device: torch.device) -> None:
 def _calls(stacks: list[LoraStack], tiles: Tiles, x: Tensor) -> tuple[Callable[[int], object], ...]:
     """Both kernels with the stack of a number, as a step has them: behind a norm where the product merges layers."""
     nums_out = stacks[0].nums_out
-    weight, eps = x.new_ones(x.shape[-1]) if len(nums_out) > 1 else None, 1e-5 if len(nums_out) == 2 else None
+    eps = 1e-5 if len(nums_out) == 2 else None
     y = x.new_zeros(*x.shape[:-1], sum(nums_out))
 
     def shrunk(number: int) -> Tensor:
-        return shrink(stacks[number % len(stacks)], tiles, x, weight, has_squares=eps is not None)
+        return shrink(stacks[number % len(stacks)], tiles, x, has_squares=eps is not None)
 
     parts = shrunk(0)
 

@@ -15,8 +15,10 @@ from pathlib import Path
 def run_apart(module: str, names: Sequence[str], folder: Path, limit_s: float) -> list[str]:
     """`python -m MODULE --only NAME` of each, all at once. Those that failed, or did not end in that time.
 
-    What each printed, kept in `folder` meanwhile, is printed when it and those before it have ended.
+    What each printed, kept in `folder` meanwhile, is printed when it and those before it have ended. Who terminates
+    this process ends them, too.
     """
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     start_s = time.monotonic()
     outputs = [folder / f"{name}.log" for name in names]
     processes: list[subprocess.Popen[bytes]] = []
@@ -37,6 +39,7 @@ def run_apart(module: str, names: Sequence[str], folder: Path, limit_s: float) -
     finally:
         for process in processes:
             _kill(process)
+        signal.signal(signal.SIGTERM, before)
     return failed
 
 

@@ -42,11 +42,11 @@ class RunAgain:
     def __init__(self, work: Callable[[], None], pool: object = None, yields: bool = False) -> None:
         self._work = work
         self._is_plain = self.model.is_plain
-        self._is_audio = yields  # which nobody adapts
+        self._is_adapted = not yields and "_gather" not in work.__qualname__  # audio is not, and no copy
         work()
 
     def launch(self) -> None:
-        assert self._is_audio or self.model.is_plain == self._is_plain, "a recording has adapters or it has none"
+        assert not self._is_adapted or self.model.is_plain == self._is_plain, "a recording has adapters or it has none"
         self._work()
 
 

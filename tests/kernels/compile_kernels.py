@@ -177,7 +177,7 @@ def _lora_variants(name: str, more: bool) -> list[Variant]:
     """Of the adapters of q, k and v and of a gated product; `more`: also of other ranks and for other batches."""
     values = f"*{name}"
     pointers = {"parts_ptr": "*fp32", "slots_ptr": "*i32", "tokens_ptr": "*i32", "eps": "fp32"}
-    shrinking = {**pointers, **dict.fromkeys(("x_ptr", "a_ptr", "norm_ptr"), values)}
+    shrinking = {**pointers, **dict.fromkeys(("x_ptr", "a_ptr"), values)}
     expanding = {**pointers, **dict.fromkeys(("b_ptr", "y_ptr", "out_ptr"), values), "scale": "fp32"}
     found = [Variant(
         triton_lora_tiles._tile,
@@ -192,12 +192,10 @@ def _lora_variants(name: str, more: bool) -> list[Variant]:
         merged, ffn = (_lora_stack(DTYPES[name], rank, nums_out) for nums_out in ((2048, 256, 256), (4096, 4096)))
         columns = triton_lora.block_columns(num_rows)
         options = triton_lora.options(merged, size, columns)
-        unnormed = triton_lora_shrink.constants(merged, False, False, size)
-        found += [Variant(triton_lora_shrink._shrink, shrinking, unnormed, triton_lora_shrink.options(merged, size))]
         for norm in (True, False):
             found += [
                 Variant(
-                    triton_lora_shrink._shrink, shrinking, triton_lora_shrink.constants(merged, True, norm, size),
+                    triton_lora_shrink._shrink, shrinking, triton_lora_shrink.constants(merged, norm, size),
                     triton_lora_shrink.options(merged, size),
                 ),
                 Variant(

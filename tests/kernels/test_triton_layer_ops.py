@@ -95,9 +95,9 @@ def test_products_with_adapters(choice):
     x, residual = randn(3, 2, 64, dtype=torch.float32, seed=0), randn(3, 2, 48, dtype=torch.float32, seed=1)
     norm, weight = Norm(randn(64, dtype=torch.float32, seed=2), EPS), randn(48, 64, dtype=torch.float32, seed=3) / 8
     a, b = randn(1, 32, 64, dtype=torch.float32, seed=4) / 8, randn(1, 48, 16, dtype=torch.float32, seed=5) / 8
-    kernels = torch_lora, triton_lora.triton_lora
-    stacks = [LoraStack(a, b, (24, 24), selection, kernel) for kernel in kernels]
-    reference, ours = Linear(weight, lora=stacks[0]), folded(weight, norm.weight, lora=stacks[1])
+    stack = LoraStack(a, b, (24, 24), selection, triton_lora.triton_lora)
+    reference = Linear(weight, lora=dataclasses.replace(stack, kernel=torch_lora))
+    ours = folded(weight, norm.weight, lora=dataclasses.replace(stack, a=a * norm.weight))
     normed = TorchLayerOps().norm(x, *norm)
     deferred, is_unscaled = ops(choice).norm_linear(x, norm, ours, defers=True)
     assert is_unscaled == (choice is None)
@@ -114,7 +114,7 @@ def test_products_with_adapters(choice):
         assert_near(found, expected)
         assert [torch.equal(row, other) for row, other in zip(expected, without, strict=True)] == [True, False, True]
     expected = TorchLayerOps().linear_add(x, reference, residual, 0.25, in_place=False)
-    ours = Linear(weight, lora=stacks[1])
+    ours = Linear(weight, lora=stack)
     for in_place in (False, True):
         kept = residual.clone()
         assert_near(ops(choice).linear_add(x, ours, kept, 0.25, in_place), expected)

@@ -40,13 +40,16 @@ def randn(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def stack(
-    nums_out: tuple[int, ...], num_in: int, rank: int, dtype: torch.dtype, kernel: LoraKernel, rows: list[int]
+    nums_out: tuple[int, ...], num_in: int, rank: int, dtype: torch.dtype, kernel: LoraKernel, rows: list[int],
+    norm: Norm | None = None,
 ) -> LoraStack:
-    """Over a memory with more in each slot than this product's A and B."""
+    """Over a memory with more in each slot than this product's A and B. `norm`: what stands before the product."""
     num_a, num_b = len(nums_out) * rank * num_in, sum(nums_out) * rank
     memory = randn(NUM_SLOTS, num_a + num_b + 64, seed=3, dtype=dtype) / num_in**0.5
     a = memory[:, :num_a].unflatten(-1, (-1, num_in))
     b = memory[:, num_a : num_a + num_b].unflatten(-1, (-1, rank))
+    if norm is not None and kernel.folds:
+        a *= norm.weight
     return LoraStack(a, b, nums_out, Selection(torch.tensor(rows, device=DEVICE)), kernel)
 
 
@@ -62,7 +65,7 @@ def inputs(num_sequences: int, num_tokens: int, num_in: int, num_out: int, dtype
 def test_sums(nums_out, num_in, rank, num_tokens, rows, has_norm, dtype, is_unscaled):
     x, y, norm = inputs(2 * len(rows), num_tokens, num_in, sum(nums_out), dtype, has_norm)  # guidance has rows twice
     expected, found = (
-        stack(nums_out, num_in, rank, dtype, kernel, rows).add(y.clone(), x, 0.5, norm, is_unscaled)
+        stack(nums_out, num_in, rank, dtype, kernel, rows, norm).add(y.clone(), x, 0.5, norm, is_unscaled)
         for kernel in (torch_lora, triton_lora.triton_lora)
     )
     torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)
@@ -78,7 +81,7 @@ def test_sums(nums_out, num_in, rank, num_tokens, rows, has_norm, dtype, is_unsc
 def test_gated_sums(ffn, num_tokens, rows, has_norm, dtype):
     x, y, norm = inputs(2 * len(rows), num_tokens, 200, 2 * ffn, dtype, has_norm)
     expected, found, added = (
-        (lambda each: each.add_gated if gates else each.add)(stack((ffn, ffn), 200, 32, dtype, kernel, rows))(
+        (lambda each: each.add_gated if gates else each.add)(stack((ffn, ffn), 200, 32, dtype, kernel, rows, norm))(
             y.clone(), x, norm=norm
         )
         for kernel, gates in ((torch_lora, True), (triton_lora.triton_lora, True), (triton_lora.triton_lora, False))
@@ -97,7 +100,7 @@ def test_a_sequence_gets_the_same_alone_and_in_a_crowd():
     for name in ("add", "add_gated"):
 
         def run(rows, x, y, name=name):
-            each = stack((34, 34), 328, 32, torch.float32, triton_lora.triton_lora, rows)
+            each = stack((34, 34), 328, 32, torch.float32, triton_lora.triton_lora, rows, norm)
             return getattr(each, name)(y.clone(), x, norm=norm)
 
         crowd = run(rows, x, y)

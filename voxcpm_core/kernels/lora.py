@@ -32,7 +32,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class LoraStack:
-    """The adapters of one `Linear`, slot by slot. Several merged layers have an A each, and share B's rows out."""
+    """The adapters of one `Linear`, slot by slot. Several merged layers have an A each, and share B's rows out.
+
+    Behind a norm, A is as the kernel wants it (`LoraKernel.folds`).
+    """
 
     a: Tensor  # [slots, layers * rank, in], contiguous but for its first dimension
     b: Tensor  # [slots, out, rank], likewise; alpha / rank is part of it
@@ -65,6 +68,8 @@ class LoraStack:
 class LoraKernel(NamedTuple):
     """Both of a `LoraStack`'s sums, with the rows selected."""
 
+    folds: bool  # A of a product behind a norm has been multiplied by the norm's weight
+
     add: Callable[[LoraStack, Tensor, Tensor, Tensor, float, Norm | None, bool], Tensor]
     add_gated: Callable[[LoraStack, Tensor, Tensor, Tensor, Norm | None], Tensor]
 
@@ -96,4 +101,4 @@ def _add_gated(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, norm: Norm 
     return F.silu(gate) * up
 
 
-torch_lora = LoraKernel(_add, _add_gated)  # the reference
+torch_lora = LoraKernel(False, _add, _add_gated)  # the reference

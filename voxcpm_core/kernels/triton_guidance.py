@@ -17,8 +17,8 @@ from voxcpm_core.kernels.linear import Linear
 from voxcpm_core.kernels.triton_pdl import LINE_BYTES, dependent, grid_control, prefetch
 
 MIN_SIDE = 16  # of a matrix product
-K_BYTES = 256  # of a row that a pass reads
-OPTIONS = {"num_warps": 4, "num_stages": 4}
+K_BYTES = 512  # of a row that a pass reads
+OPTIONS = {"num_warps": 4, "num_stages": 1}  # loads that are copied to shared memory ahead take twice as long
 
 
 @triton.jit

@@ -160,14 +160,13 @@ def _add(
     stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None, is_unscaled: bool
 ) -> Tensor:
     tiles, eps = tiles_of(stack, rows, x), None if norm is None or is_unscaled else norm.eps
-    parts = shrink(stack, tiles, x, None if norm is None else norm.weight, eps is not None)
-    return expand(stack, tiles, parts, y, scale, eps)
+    return expand(stack, tiles, shrink(stack, tiles, x, eps is not None), y, scale, eps)
 
 
 def _add_gated(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
-    tiles, (weight, eps) = tiles_of(stack, rows, x), norm or (None, None)
-    return expand_gated(stack, tiles, shrink(stack, tiles, x, weight, eps is not None), y, eps)
+    tiles, eps = tiles_of(stack, rows, x), None if norm is None else norm.eps
+    return expand_gated(stack, tiles, shrink(stack, tiles, x, eps is not None), y, eps)
 
 
 # Ranks are 16, 32 or 64. Safe in CUDA graphs that also select the rows.
-triton_lora = LoraKernel(_add, _add_gated)
+triton_lora = LoraKernel(True, _add, _add_gated)

@@ -26,9 +26,9 @@ MAX_STAGES = 5  # with which a whole split of a small tile is under way at once
 
 @triton.jit
 def _shrink(
-    x_ptr, a_ptr, norm_ptr, slots_ptr, tokens_ptr, parts_ptr,
-    K: tl.constexpr, RANK: tl.constexpr, LAYERS: tl.constexpr, SLOT: tl.constexpr, WEIGHTED: tl.constexpr,
-    SQUARES: tl.constexpr, SPLITS: tl.constexpr, SIZE: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
+    x_ptr, a_ptr, slots_ptr, tokens_ptr, parts_ptr,
+    K: tl.constexpr, RANK: tl.constexpr, LAYERS: tl.constexpr, SLOT: tl.constexpr, SQUARES: tl.constexpr,
+    SPLITS: tl.constexpr, SIZE: tl.constexpr, BLOCK_K: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Of one layer, over a split of K. x: [tokens, K]; a: slots SLOT values apart; parts: see `shrink`."""
     begin(PDL)
@@ -43,18 +43,12 @@ def _shrink(
         a_ptr += slot.to(tl.int64) * SLOT + layer * (RANK * K)
         acc = tl.zeros((SIZE, RANK), tl.float32)
         squares = tl.zeros((SIZE, BLOCK_K), tl.float32)
-        if WEIGHTED:  # a pass ahead, since the compiler loads what is so narrow where it is used
-            weight = tl.load(norm_ptr + first + at, mask=first + at < K, other=0.0)
         for k in range(first, tl.minimum(first + per_split, K), BLOCK_K):
             inside = (k + at < K)[None, :]
             x = tl.load(x_rows + (k + at)[None, :], mask=is_token & inside, other=0.0)
             a = tl.load(a_ptr + k + (row[:, None] * K + at[None, :]), mask=inside, other=0.0)
             if SQUARES:
                 squares += x.to(tl.float32) * x.to(tl.float32)
-            if WEIGHTED:
-                following = tl.load(norm_ptr + k + BLOCK_K + at, mask=k + BLOCK_K + at < K, other=0.0)
-                x = (x.to(tl.float32) * weight.to(tl.float32)[None, :]).to(x.dtype)
-                weight = following
             acc = tl.dot(x, tl.trans(a), acc, input_precision="ieee")
         part: tl.constexpr = SIZE * (RANK + SQUARES)
         parts_ptr += ((tile * LAYERS + layer) * SPLITS + split).to(tl.int64) * part
@@ -86,11 +80,11 @@ def num_splits(k: int) -> int:
     return 1 << min(MAX_SPLITS, max(1, k // K_PER_SPLIT)).bit_length() - 1
 
 
-def constants(stack: LoraStack, is_weighted: bool, has_squares: bool, size: int) -> dict[str, Any]:
+def constants(stack: LoraStack, has_squares: bool, size: int) -> dict[str, Any]:
     """The kernel's compile-time arguments for tiles of so many tokens."""
     return {
         "K": stack.a.shape[-1], "RANK": stack.rank, "LAYERS": len(stack.nums_out), "SLOT": stack.a.stride(0),
-        "WEIGHTED": is_weighted, "SQUARES": has_squares, "SPLITS": num_splits(stack.a.shape[-1]), "SIZE": size,
+        "SQUARES": has_squares, "SPLITS": num_splits(stack.a.shape[-1]), "SIZE": size,
         "BLOCK_K": K_BYTES // stack.a.itemsize,
     }  # fmt: skip
 
@@ -100,8 +94,8 @@ def options(stack: LoraStack, size: int) -> dict[str, Any]:
     return {"num_warps": 4, "num_stages": min(MAX_STAGES, SHARED_BYTES // ((size + stack.rank) * K_BYTES))}
 
 
-def shrink(stack: LoraStack, tiles: Tiles, x: Tensor, norm_weight: Tensor | None, has_squares: bool) -> Tensor:
-    """The parts of A x, or A (norm_weight * x), written where tiles have an adapter. x: [N, ..., in].
+def shrink(stack: LoraStack, tiles: Tiles, x: Tensor, has_squares: bool) -> Tensor:
+    """The parts of A x, written where tiles have an adapter. x: [N, ..., in].
 
     A part is sums [size, rank] and, if wanted, squares of x [size]. They go by tile, layer and split.
     """
@@ -110,8 +104,7 @@ def shrink(stack: LoraStack, tiles: Tiles, x: Tensor, norm_weight: Tensor | None
     num_parts, part_size = tiles.num_tiles * num_layers * splits, tiles.size * (stack.rank + has_squares)
     parts = x.new_empty(num_parts * part_size, dtype=torch.float32)
     _shrink[(tiles.num_tiles, num_layers, splits)](
-        x, stack.a, x if norm_weight is None else norm_weight, tiles.slots, tiles.tokens, parts,
-        **constants(stack, norm_weight is not None, has_squares, tiles.size), **options(stack, tiles.size),
-        **dependent(x.device, x.shape[:-1].numel()),
+        x, stack.a, tiles.slots, tiles.tokens, parts, **constants(stack, has_squares, tiles.size),
+        **options(stack, tiles.size), **dependent(x.device, x.shape[:-1].numel()),
     )  # fmt: skip
     return parts

@@ -56,7 +56,7 @@ class WeightSource:
         weight = self.tensor(f"{name}.weight")
         if norm_weight is not None:
             weight = self.ops.folded(weight, norm_weight)
-        return Linear(weight, self.tensor(f"{name}.bias") if bias else None, self._stack(name))
+        return Linear(weight, self.tensor(f"{name}.bias") if bias else None, self._stack(name, norm_weight))
 
     def _product(self, prefix: str, names: tuple[str, ...], norm_weight: Tensor | None = None) -> Linear:
         parts = [self.tensor(f"{prefix}.{name}.weight") for name in names]
@@ -65,10 +65,10 @@ class WeightSource:
             weight = self.ops.folded(weight, norm_weight)
         if self._fp8:
             weight, scales = quantised(weight)
-        return Linear(weight, lora=self._stack(f"{prefix}.{names[0]}"), scales=scales)
+        return Linear(weight, lora=self._stack(f"{prefix}.{names[0]}", norm_weight), scales=scales)
 
-    def _stack(self, layer: str) -> LoraStack | None:
-        return None if self._lora is None else self._lora.stack(layer)
+    def _stack(self, layer: str, norm_weight: Tensor | None) -> LoraStack | None:
+        return None if self._lora is None else self._lora.stack(layer, norm_weight)
 
     def layer(self, prefix: str) -> LayerWeights:
         input_norm, post_norm = (

@@ -1,8 +1,9 @@
-"""Decode steps as CUDA graphs, three of them, for batches filled up to a few sizes.
+"""Decode steps as CUDA graphs, four of them, for batches filled up to a few sizes.
 
-A batch is filled up with a slot of its own that belongs to nobody. Solving, feeding back and making audio are separate
-graphs: streams with other numbers of Euler steps share the latter two, and audio is made on a stream of its own, beside
-the language models and the next step's solve, where it takes what they leave idle.
+A batch is filled up with a slot of its own that belongs to nobody. Solving, gathering what was solved, feeding it back
+and making audio of it are separate graphs: streams with other numbers of Euler steps share the latter three, and audio
+is made on a stream of its own, beside the language models and the next step's solve, where it takes what they leave
+idle.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class GraphStepper:
         # Audio has memory of its own, since it is made beside all others.
         self.pool, self._audio_pool = torch.cuda.graph_pool_handle(), torch.cuda.graph_pool_handle()
         self._evaluations = EvaluationGraphs(step, self._solving, max_running, max_steps, self.pool)
+        self._gathers: dict[int, Replay[None]] = {}
         self._feed_backs: Variants[Replay[None]] = Variants(step.model)
         self._audios: dict[int, Replay[None]] = {}
         self.beside = Beside(device)
@@ -73,7 +75,7 @@ class GraphStepper:
 
     def capture(self, size: int) -> None:
         """All graphs of a size, each launched once on nobody: the first launch of a graph takes longer than others."""
-        replays = self._whole(size), self._feed_back(size), self._audio(size)
+        replays = self._whole(size), self._gather(size), self._feed_back(size), self._audio(size)
         self._evaluations.capture(size)
         for slots in (self._solving, self._finishing):
             slots.set((), size)
@@ -95,9 +97,10 @@ class GraphStepper:
     def finish(self, slots: Sequence[int], heard: Sequence[int], max_context: int) -> StepOutputs:
         self.join()  # the audio of the step before reads what is set and captured here
         size = self._size(len(slots))
-        feed_back, audio, finishing = self._feed_back(size), self._audio(size), self._finishings[size]
+        gather, feed_back, audio = self._gather(size), self._feed_back(size), self._audio(size)
+        finishing = self._finishings[size]
         self._finishing.set(slots, size)
-        self._step.patches(finishing.slots, out=finishing.patches)
+        gather.launch()
         if heard:
             self.beside.follow()
             self.beside.launch(audio.launch)
@@ -117,6 +120,16 @@ class GraphStepper:
             return Replay(lambda: self._step.solve(slots, self._num_steps), self.pool)
 
         return self._solves.get(size, record)
+
+    def _gather(self, size: int) -> Replay[None]:
+        if size not in self._gathers:
+            slots, patches, _, _ = self._finishing_nobody(size)
+
+            def work() -> None:
+                self._step.patches(slots, out=patches)
+
+            self._gathers[size] = Replay(work, self.pool)
+        return self._gathers[size]
 
     def _feed_back(self, size: int) -> Replay[None]:
         def record() -> Replay[None]:
