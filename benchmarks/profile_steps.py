@@ -65,8 +65,8 @@ class TimedSteps:
         return sum(gaps_ms) / self.spans[0][0].elapsed_time(self.spans[-1][1])
 
 
-def profile_steps(harness: Harness, num_steps: int) -> dict[str, float]:
-    """Of a harness whose streams run and go on running."""
+def profile_steps(harness: Harness, num_steps: int, num_watched: int) -> dict[str, float]:
+    """Of a harness whose streams run and go on running: so many steps, and then some watched by the profiler."""
     with TimedSteps(harness.core.runner) as timed:
         steps_ms = []
         for _ in range(num_steps):
@@ -83,7 +83,7 @@ def profile_steps(harness: Harness, num_steps: int) -> dict[str, float]:
         "host_ms": statistics.median(np.subtract(steps_ms, timed.wait_ms[-num_steps:])),
         "idle_share": idle_share,
     }
-    return found | _waits(harness, num_steps)
+    return found | _waits(harness, num_watched)
 
 
 def _step(harness: Harness) -> None:
