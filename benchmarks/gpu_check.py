@@ -37,6 +37,7 @@ from benchmarks.gpu_second_uses import check_second_uses
 from benchmarks.limits import step_limit
 from benchmarks.machine import as_line
 from benchmarks.sections import run_apart
+from benchmarks.vae_encoder import check_encoders
 from tests.engine.harness import CPU, SMALL, Harness, Received
 from tests.engine.requests import crowd
 from voxcpm_core.checkpoint.random_init import make_checkpoint
@@ -213,6 +214,7 @@ SECTIONS: dict[str, Callable[[Report, Path], None]] = {
     "flash": lambda report, root: check_flash(report.check, root),
     "chain": lambda report, root: check_chain(report.check, "cuda:0"),
     "noise": lambda report, root: check_noise(report),
+    "encoders": lambda report, root: check_encoders(report.check),
     "second-uses": lambda report, root: check_second_uses(report.check, tiny_checkpoint(root, "2"), CUDA),
 }
 

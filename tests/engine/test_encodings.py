@@ -11,7 +11,7 @@ from tests.engine.harness import SMALL, Harness
 from tests.engine.requests import tone
 from voxcpm_core.errors import shutting_down
 from voxcpm_core.types import SamplingParams, SpeechRequest
-from voxcpm_core.vae import encoder
+from voxcpm_core.vae import chunks
 
 NUM_CHUNKS = 6
 
@@ -19,7 +19,7 @@ NUM_CHUNKS = 6
 @pytest.fixture
 def harness(tiny_checkpoints, monkeypatch) -> Harness:
     """Whose audio takes many chunks."""
-    monkeypatch.setattr(encoder, "CHUNK_FRAMES", 4)
+    monkeypatch.setattr(chunks, "CHUNK_FRAMES", 4)
     return Harness(tiny_checkpoints["2"], dataclasses.replace(SMALL, run_ahead="on"))
 
 
@@ -80,7 +80,7 @@ def test_a_fault_in_the_encoder_is_that_of_its_own_request(harness, monkeypatch)
     running = harness.add(said(max_length=6))
     harness.step()
     with monkeypatch.context() as patch:
-        patch.setattr(harness.core.runner.conditions._encoder, "_encode_chunk", lambda *_: 1 / 0)
+        patch.setattr(harness.core.runner.conditions._encoder, "encode_chunk", lambda *_: 1 / 0)
         broken = harness.add(said(reference=long_audio(harness)))
         file = harness.core.encode(long_audio(harness).waveform, "left")
         harness.step()

@@ -13,7 +13,7 @@ from tests.oracle.fixtures import GENERATIONS
 from tests.oracle.model import OfficialModel
 from voxcpm_core.config import ModelConfig
 from voxcpm_core.vae import VaeDecoder, VaeEncoder
-from voxcpm_core.vae.encoder import at_once
+from voxcpm_core.vae.chunks import at_once
 
 
 @pytest.fixture(params=GENERATIONS)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from voxcpm_core.vae import VaeEncoder
-from voxcpm_core.vae.encoder import CHUNK_FRAMES, at_once
+from voxcpm_core.vae.chunks import CHUNK_FRAMES, at_once
 
 
 def random_waveform(batch: int, samples: int) -> Tensor:

@@ -79,7 +79,7 @@ def build_core(
         model_config, tensors, device, dtype, num_positions, kernels.layer_ops, lora, fp8=config.weights == "fp8"
     )
     vae_tensors = read_vae_tensors(folder, model_config)
-    encoder = VaeEncoder.from_tensors(model_config.vae, vae_tensors, device)
+    encoder = kernels.vae_encoder(VaeEncoder.from_tensors(model_config.vae, vae_tensors, device))
     decoder = kernels.vae_decoder(VaeDecoder.from_tensors(model_config.vae, vae_tensors, device))
     sizes = RunnerSizes(
         num_slots=config.max_running, num_pages=0, page_size=config.kv_page_size, max_positions=num_positions,

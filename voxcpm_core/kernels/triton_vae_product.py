@@ -138,23 +138,38 @@ class Frames(NamedTuple):
     """What is made of the frames of B streams up to the next convolution over time."""
 
     total: Tensor | None  # fp32 [B, T, C]; None at a block's end, where nothing needs it
-    # Of it: fp32 [B, T, C]; at a block's end fp16 halves [2, B, 1 + T, C], with room for the frame before.
+    # Of it: fp32 [B, T, C]; at a block's end fp16 halves [2, B, border + T, C], with room for the frames before.
     snake: Tensor
 
+    def stored(self, border: int) -> Tensor:
+        """Where kernels store the snake, of halves from one frame before the first on."""
+        return self.snake if self.total is not None else self.snake[:, :, border - 1 :]
 
-def new_frames(batch: int, num_frames: int, num_channels: int, out_halves: bool, device: torch.device) -> Frames:
-    """Uninitialised. `out_halves`: for a product at the next block's begin."""
+
+def new_frames(
+    batch: int, num_frames: int, num_channels: int, out_halves: bool, device: torch.device, border: int = 1
+) -> Frames:
+    """Uninitialised. `out_halves`: for a product at the next block's begin; `border`: frames that it looks back at, one
+    but for a batch of one.
+    """
+    assert border == 1 or batch == 1
     if out_halves:
-        return Frames(None, torch.empty(2, batch, num_frames + 1, num_channels, dtype=torch.float16, device=device))
+        shape = 2, batch, border + num_frames, num_channels
+        return Frames(None, torch.empty(shape, dtype=torch.float16, device=device))
     shape = 2, batch, num_frames, num_channels
     return Frames(*torch.empty(shape, dtype=torch.float32, device=device).unbind())
 
 
-def pointwise(rows: Tensor, product: Product, residual: Tensor | None, out_halves: bool) -> Frames:
-    """A convolution of kernel 1 and the sum with the residual. rows: fp16 halves [2, B, T, K] -> [B, T, N]."""
+def pointwise(
+    rows: Tensor, product: Product, residual: Tensor | None, out_halves: bool, out_border: int = 1
+) -> Frames:
+    """A convolution of kernel 1 and the sum with the residual. rows: fp16 halves [2, B, T, K] -> [B, T, N].
+
+    The rows of one stream may overlap.
+    """
     _, batch, num_frames, _ = rows.shape
-    out = new_frames(batch, num_frames, product.num_columns, out_halves, rows.device)
-    _launch(rows, product, residual, out, num_frames, border=0, out_halves=out_halves)
+    out = new_frames(batch, num_frames, product.num_columns, out_halves, rows.device, out_border)
+    _launch(rows, product, residual, out, num_frames, border=0, out_halves=out_halves, out_border=out_border)
     return out
 
 
@@ -172,17 +187,18 @@ def upsample(rows: Tensor, product: Product, num_channels: int, memory: Memory, 
 
 
 def _launch(
-    rows: Tensor, product: Product, residual: Tensor | None, out: Frames, num_frames: int, border: int, out_halves: bool
+    rows: Tensor, product: Product, residual: Tensor | None, out: Frames, num_frames: int, border: int,
+    out_halves: bool, out_border: int = 1,
 ) -> None:
     _, depth, num_columns = product.weight.shape
     num_rows = rows.shape[1] * num_frames
     tile = tile_of(num_rows, num_columns)
     grid = (triton.cdiv(num_rows, tile.rows) * triton.cdiv(num_columns, tile.columns),)
-    unused = out.snake  # a pointer that is not followed
+    unused = stored = out.stored(out_border)  # where a pointer is not followed
     _product[grid](
         rows, product.weight, product.params, unused if residual is None else residual,
-        unused if out.total is None else out.total, out.snake,
-        num_rows, num_frames, num_columns, depth, rows.stride(2), rows.stride(0), out.snake.stride(0),
+        unused if out.total is None else out.total, stored,
+        num_rows, num_frames, num_columns, depth, rows.stride(2), rows.stride(0), stored.stride(0),
         BORDER=border, RESIDUAL=residual is not None, OUT_HALVES=out_halves,
         BLOCK_M=tile.rows, BLOCK_N=tile.columns, BLOCK_K=tile.depth,
         num_warps=tile.num_warps, num_stages=tile.num_stages,

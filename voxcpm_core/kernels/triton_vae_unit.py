@@ -80,16 +80,19 @@ def _unit(
         )  # fmt: skip
 
 
-def fused_unit(frames: Frames, conv: DepthwiseConv, product: Product, memory: Memory, out_halves: bool) -> Frames:
+def fused_unit(
+    frames: Frames, conv: DepthwiseConv, product: Product, memory: Memory, out_halves: bool, out_border: int = 1
+) -> Frames:
     """A residual unit; advances the states."""
     x, residual = frames.snake, frames.total
     batch, num_frames, num_channels = x.shape
-    out = new_frames(batch, num_frames, num_channels, out_halves, x.device)
+    out = new_frames(batch, num_frames, num_channels, out_halves, x.device, out_border)
+    stored = out.stored(out_border)
     blocks = blocks_of(batch, num_frames, num_channels)
     _unit[(triton.cdiv(num_frames, blocks.frames) + 1, batch)](
         x, *memory, conv.params, product.weight, product.params, residual,
-        out.snake if out.total is None else out.total, out.snake,
-        num_frames, conv.dilation, memory.past.shape[1], conv.state_offset, out.snake.stride(0),
+        stored if out.total is None else out.total, stored,
+        num_frames, conv.dilation, memory.past.shape[1], conv.state_offset, stored.stride(0),
         num_channels=num_channels, OUT_HALVES=out_halves, KEPT=KEPT_FRAMES,
         BLOCK_M=blocks.frames, BLOCK_N=blocks.columns, BLOCK_K=blocks.depth, **blocks.options,
     )  # fmt: skip

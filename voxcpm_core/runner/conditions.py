@@ -16,9 +16,8 @@ from voxcpm_core.config import ModelConfig
 from voxcpm_core.runner.tensor_cache import TensorCache
 from voxcpm_core.runner.upload import upload
 from voxcpm_core.types import Condition, FloatArray, PadSide
-from voxcpm_core.vae import VaeEncoder
-from voxcpm_core.vae.encoder import InChunks as Encoding
-from voxcpm_core.vae.encoder import at_once
+from voxcpm_core.vae.chunks import ChunkedEncoder, at_once
+from voxcpm_core.vae.chunks import InChunks as Encoding
 
 __all__ = ["ConditionEncoder", "Encoding", "Sound"]
 
@@ -36,7 +35,7 @@ class ConditionEncoder:
     """Makes latents and embeddings of conditions, and keeps them, least recently used out."""
 
     def __init__(
-        self, encoder: VaeEncoder, config: ModelConfig, device: torch.device, dtype: torch.dtype, max_bytes: int
+        self, encoder: ChunkedEncoder, config: ModelConfig, device: torch.device, dtype: torch.dtype, max_bytes: int
     ) -> None:
         """`dtype`: the model's; `max_bytes`: of all that is kept, 0 for nothing."""
         self._encoder = encoder

@@ -27,7 +27,7 @@ from voxcpm_core.runner.sizes import RunnerSizes
 from voxcpm_core.runner.transfer import HostArena, HostCopier, HostCopy
 from voxcpm_core.scheduler import StepPlan, Stream
 from voxcpm_core.types import EngineRequest, FloatArray
-from voxcpm_core.vae import StreamDecoder, VaeEncoder
+from voxcpm_core.vae import ChunkedEncoder, StreamDecoder
 
 
 class InFlight(NamedTuple):
@@ -48,7 +48,7 @@ class Runner:
     """Holds model, caches and slot state of one device."""
 
     def __init__(
-        self, model: VoxCPMModel, encoder: VaeEncoder, decoder: StreamDecoder, sizes: RunnerSizes, *,
+        self, model: VoxCPMModel, encoder: ChunkedEncoder, decoder: StreamDecoder, sizes: RunnerSizes, *,
         kernels: KernelSet, use_graphs: bool = False, noise: NoiseSource | None = None, arena: HostArena | None = None,
         voice_cache_bytes: int = 0,
     ) -> None:

@@ -1,4 +1,4 @@
-"""The decoder's weights as its Triton kernels read them."""
+"""The AudioVAE's weights as its Triton kernels read them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,23 @@ from voxcpm_core.vae.layers import CausalConv, CausalUpsample, PointwiseConv, Sn
 class Following(NamedTuple):
     """What is done to the result of a product."""
 
-    snake: Snake
+    snake: Snake | None  # None: nothing
     condition: nn.Module | None = None
 
 
 def packed_depthwise(conv: CausalConv, snake: Snake | None) -> DepthwiseConv:
     taps = conv.weight[:, 0].t()  # [TAPS, C]
-    rows = torch.zeros(2, taps.shape[1], device=taps.device) if snake is None else _snake_rows(snake)
-    return DepthwiseConv(torch.cat((taps, conv.bias[None], rows)).contiguous(), conv.dilation, conv.past.offset)
+    rows = torch.cat((taps, conv.bias[None], _snake_rows(snake, conv.bias)))
+    return DepthwiseConv(rows.contiguous(), conv.dilation, conv.past.offset)
 
 
 def packed_pointwise(conv: PointwiseConv, following: Following) -> Product:
     return Product(_halves(conv.weight[:, :, 0].t()), _params(conv.bias, following))
+
+
+def packed_windows(conv: CausalConv, following: Following) -> Product:
+    """Rows: the channels of a window's first frame, then those of the next."""
+    return Product(_halves(conv.weight.permute(2, 1, 0).flatten(0, 1)), _params(conv.bias, following))
 
 
 def packed_upsample(conv: CausalUpsample, following: Following) -> Product:
@@ -51,10 +56,12 @@ def _params(bias: Tensor, following: Following) -> Tensor:
         scale, shift = condition.scale.flatten(), condition.bias.flatten()
     else:
         scale, shift = torch.ones_like(bias), torch.zeros_like(bias)
-    return torch.cat((torch.stack((bias, scale, shift)), _snake_rows(following.snake)))
+    return torch.cat((torch.stack((bias, scale, shift)), _snake_rows(following.snake, bias)))
 
 
-def _snake_rows(snake: Snake) -> Tensor:
-    """alpha in half turns, and 1 / alpha. # [2, C]"""
+def _snake_rows(snake: Snake | None, bias: Tensor) -> Tensor:
+    """alpha in half turns, and 1 / alpha; zeros, for as many channels as `bias` has, change nothing. # [2, C]"""
+    if snake is None:
+        return bias.new_zeros(2, bias.numel())
     half_turns = (snake.alpha.double() / math.pi).float()
     return torch.stack((half_turns.flatten(), snake.inverse.flatten()))

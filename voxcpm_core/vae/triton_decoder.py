@@ -10,28 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from voxcpm_core.kernels.triton_vae_conv import DepthwiseConv, LastConv, depthwise, last_conv
+from voxcpm_core.kernels.triton_vae_conv import LastConv, depthwise, last_conv
 from voxcpm_core.kernels.triton_vae_math import Memory
-from voxcpm_core.kernels.triton_vae_product import Frames, Product, pointwise, upsample
-from voxcpm_core.kernels.triton_vae_unit import fused_unit
+from voxcpm_core.kernels.triton_vae_product import Product, pointwise, upsample
 from voxcpm_core.vae.decoder import DecoderBlock, VaeDecoder
 from voxcpm_core.vae.packing import Following, packed_depthwise, packed_pointwise, packed_upsample
-
-FUSED_CHANNELS = 128  # most channels of a unit that is one kernel
-
-
-class Unit(NamedTuple):
-    """A residual unit."""
-
-    conv: DepthwiseConv
-    product: Product
-    is_fused: bool
-
-    def run(self, frames: Frames, memory: Memory, out_halves: bool) -> Frames:
-        if self.is_fused:
-            return fused_unit(frames, self.conv, self.product, memory, out_halves)
-        rows = depthwise(frames.snake, self.conv, memory)
-        return pointwise(rows, self.product, frames.total, out_halves)
+from voxcpm_core.vae.triton_units import FUSED_CHANNELS, Unit, packed_units
 
 
 class Level(NamedTuple):
@@ -88,12 +72,6 @@ class TritonVaeDecoder:
 
 def _level(block: DecoderBlock, following: Following, fused_channels: int) -> Level:
     """`following`: what is done to the block's result."""
-    num_channels = block.upsample.bias.numel()
-    is_fused = num_channels <= fused_channels
-    inner = [Following(unit.snake_in) for unit in block.units]
-    units = tuple(
-        Unit(packed_depthwise(unit.dilated, unit.snake_out), packed_pointwise(unit.pointwise, then), is_fused)
-        for unit, then in zip(block.units, [*inner[1:], following], strict=True)
-    )
-    product = packed_upsample(block.upsample, inner[0])
-    return Level(product, num_channels, block.upsample.past.offset, units)
+    product = packed_upsample(block.upsample, Following(block.units[0].snake_in))
+    units = packed_units(block.units, following, fused_channels)
+    return Level(product, block.upsample.bias.numel(), block.upsample.past.offset, units)
