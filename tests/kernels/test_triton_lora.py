@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from voxcpm_core.kernels.lora import LoraKernel, LoraStack, Norm, Selection, torch_lora
+from voxcpm_core.kernels.lora import LoraKernel, LoraStack, Selection, torch_lora
 
 triton_lora = pytest.importorskip("voxcpm_core.kernels.triton_lora", reason="Triton has no build for this machine")
 triton_gating = pytest.importorskip("voxcpm_core.kernels.triton_gating", reason="Triton has no build for this machine")
@@ -40,32 +40,28 @@ def randn(*shape: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 def stack(
-    nums_out: tuple[int, ...], num_in: int, rank: int, dtype: torch.dtype, kernel: LoraKernel, rows: list[int],
-    norm: Norm | None = None,
+    nums_out: tuple[int, ...], num_in: int, rank: int, dtype: torch.dtype, kernel: LoraKernel, rows: list[int]
 ) -> LoraStack:
-    """Over a memory with more in each slot than this product's A and B. `norm`: what stands before the product."""
+    """Over a memory with more in each slot than this product's A and B."""
     num_a, num_b = len(nums_out) * rank * num_in, sum(nums_out) * rank
     memory = randn(NUM_SLOTS, num_a + num_b + 64, seed=3, dtype=dtype) / num_in**0.5
     a = memory[:, :num_a].unflatten(-1, (-1, num_in))
     b = memory[:, num_a : num_a + num_b].unflatten(-1, (-1, rank))
-    if norm is not None and kernel.folds:
-        a *= norm.weight
     return LoraStack(a, b, nums_out, Selection(torch.tensor(rows, device=DEVICE)), kernel)
 
 
 def inputs(num_sequences: int, num_tokens: int, num_in: int, num_out: int, dtype: torch.dtype, has_norm: bool):
     x = randn(num_sequences, num_tokens, num_in, seed=0, dtype=dtype)
     y = randn(num_sequences, num_tokens, num_out, seed=1, dtype=dtype)
-    return x, y, Norm(randn(num_in, seed=5, dtype=dtype), 1e-5) if has_norm else None
+    return x, y, 1e-5 if has_norm else None
 
 
 @by_dtype
 @by_case
-@pytest.mark.parametrize("is_unscaled", [False, True], ids=["scaled", "unscaled"])
-def test_sums(nums_out, num_in, rank, num_tokens, rows, has_norm, dtype, is_unscaled):
-    x, y, norm = inputs(2 * len(rows), num_tokens, num_in, sum(nums_out), dtype, has_norm)  # guidance has rows twice
+def test_sums(nums_out, num_in, rank, num_tokens, rows, has_norm, dtype):
+    x, y, eps = inputs(2 * len(rows), num_tokens, num_in, sum(nums_out), dtype, has_norm)  # guidance has rows twice
     expected, found = (
-        stack(nums_out, num_in, rank, dtype, kernel, rows, norm).add(y.clone(), x, 0.5, norm, is_unscaled)
+        stack(nums_out, num_in, rank, dtype, kernel, rows).add(y.clone(), x, 0.5, eps)
         for kernel in (torch_lora, triton_lora.triton_lora)
     )
     torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=0)
@@ -79,10 +75,10 @@ def test_sums(nums_out, num_in, rank, num_tokens, rows, has_norm, dtype, is_unsc
     ("ffn", "num_tokens", "rows"), [(34, 11, [2, -1, 0, 2]), (80, 1, [-1, 1, -1]), (48, 3, [-1, -1])], ids=str
 )
 def test_gated_sums(ffn, num_tokens, rows, has_norm, dtype):
-    x, y, norm = inputs(2 * len(rows), num_tokens, 200, 2 * ffn, dtype, has_norm)
+    x, y, eps = inputs(2 * len(rows), num_tokens, 200, 2 * ffn, dtype, has_norm)
     expected, found, added = (
-        (lambda each: each.add_gated if gates else each.add)(stack((ffn, ffn), 200, 32, dtype, kernel, rows, norm))(
-            y.clone(), x, norm=norm
+        (lambda each: each.add_gated if gates else each.add)(stack((ffn, ffn), 200, 32, dtype, kernel, rows))(
+            y.clone(), x, eps=eps
         )
         for kernel, gates in ((torch_lora, True), (triton_lora.triton_lora, True), (triton_lora.triton_lora, False))
     )
@@ -96,12 +92,12 @@ def test_gated_sums(ffn, num_tokens, rows, has_norm, dtype):
 def test_a_sequence_gets_the_same_alone_and_in_a_crowd():
     """Beside whomever, and in whatever tile: sums over K are split by its length alone."""
     rows = [1, -1, 0, 1, 1, 2, 0, 1, -1, 2, 1]
-    x, y, norm = inputs(2 * len(rows), 11, 328, 68, torch.float32, has_norm=True)
+    x, y, eps = inputs(2 * len(rows), 11, 328, 68, torch.float32, has_norm=True)
     for name in ("add", "add_gated"):
 
         def run(rows, x, y, name=name):
-            each = stack((34, 34), 328, 32, torch.float32, triton_lora.triton_lora, rows, norm)
-            return getattr(each, name)(y.clone(), x, norm=norm)
+            each = stack((34, 34), 328, 32, torch.float32, triton_lora.triton_lora, rows)
+            return getattr(each, name)(y.clone(), x, eps=eps)
 
         crowd = run(rows, x, y)
         for i in range(len(rows)):

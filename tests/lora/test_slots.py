@@ -15,17 +15,17 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("folds", [True, False])
-def test_weights_of_norms_are_folded_into_a_where_kernels_want_it(folds):
+def test_an_a_behind_a_norm_is_multiplied_by_its_factors(folds):
     model = ModelConfig.from_json(tiny_config("2"))
     layout = LoraLayout.of(model, max_rank=16, with_mlp=True)
-    slots = LoraSlots(layout, 3, CPU, torch.float32, torch_lora._replace(folds=folds))
+    slots = LoraSlots(layout, 3, CPU, torch.float32, torch_lora)
     behind_norm, other = "base_lm.layers.0.self_attn.q_proj", "base_lm.layers.0.self_attn.o_proj"
-    norm_weight = torch.randn(layout.targets[behind_norm].num_in)
-    normed, plain = slots.stack(behind_norm, norm_weight), slots.stack(other)
+    factors = torch.randn(layout.targets[behind_norm].num_in) if folds else None
+    normed, plain = slots.stack(behind_norm, factors), slots.stack(other)
     loaded = [LoadedLora(str(seed), torch.randn(layout.num_values)) for seed in range(2)]
     for slot, lora in ((0, loaded[0]), (2, loaded[1]), (2, loaded[0]), (2, loaded[0])):
         slots.put(slot, lora)
-        for stack, layer, factor in ((normed, behind_norm, norm_weight if folds else 1.0), (plain, other, 1.0)):
+        for stack, layer, factor in ((normed, behind_norm, 1.0 if factors is None else factors), (plain, other, 1.0)):
             a, b = layout.views(lora.values, layout.targets[layer])
             assert torch.equal(stack.a[slot], a * factor)
             assert torch.equal(stack.b[slot], b)

@@ -26,7 +26,8 @@ class LayerOps(Protocol):
         """RMS norm. x: [..., hidden]; weight: [hidden]."""
 
     def folded(self, weight: Tensor, norm_weight: Tensor) -> Tensor:
-        """As what a product behind a norm of that weight [in] must be given its own weight [out, in]."""
+        """As what a product behind a norm of that weight [in] must be given its own weight [out, in]; an adapter its A.
+        """
 
     def norm_swiglu(self, x: Tensor, norm: Norm, gate_up: Linear) -> Tensor:
         """Of the product with the RMS norm of x, silu of the first half times the second: [..., hidden] -> [..., ffn].

@@ -34,7 +34,7 @@ class Selection:
 class LoraStack:
     """The adapters of one `Linear`, slot by slot. Several merged layers have an A each, and share B's rows out.
 
-    Behind a norm, A is as the kernel wants it (`LoraKernel.folds`).
+    Behind a norm, A is folded as the product's own weight is (`LayerOps.folded`).
     """
 
     a: Tensor  # [slots, layers * rank, in], contiguous but for its first dimension
@@ -47,36 +47,29 @@ class LoraStack:
     def rank(self) -> int:
         return self.b.shape[-1]
 
-    def add(
-        self, y: Tensor, x: Tensor, scale: float = 1.0, norm: Norm | None = None, is_unscaled: bool = False
-    ) -> Tensor:
-        """y + scale * B A x for each sequence that has an adapter, B A norm(x) with a norm.
+    def add(self, y: Tensor, x: Tensor, scale: float = 1.0, eps: float | None = None) -> Tensor:
+        """y + scale * B A x for each sequence that has an adapter.
 
-        y: [N, ..., out], contiguous, may be written over and returned; x: [N, ..., in].
-        `is_unscaled`: rows of y have yet to be scaled by the inverse RMS of x, and what is added will be with them, so
-        that of the norm its weight alone counts.
+        y: [N, ..., out], contiguous, may be written over and returned; x: [N, ..., in]. `eps`: of an RMS norm of x that
+        has yet to be taken; its weight is part of A.
         """
         rows = self.selection.rows
-        return y if rows is None else self.kernel.add(self, rows, y, x, scale, norm, is_unscaled)
+        return y if rows is None else self.kernel.add(self, rows, y, x, scale, eps)
 
-    def add_gated(self, y: Tensor, x: Tensor, norm: Norm | None = None) -> Tensor:
+    def add_gated(self, y: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
         """silu of the first half of `add` times the second: [N, ..., out] -> [N, ..., out / 2]."""
         assert self.selection.rows is not None  # else nothing is to be added
-        return self.kernel.add_gated(self, self.selection.rows, y, x, norm)
+        return self.kernel.add_gated(self, self.selection.rows, y, x, eps)
 
 
 class LoraKernel(NamedTuple):
     """Both of a `LoraStack`'s sums, with the rows selected."""
 
-    folds: bool  # A of a product behind a norm has been multiplied by the norm's weight
-
-    add: Callable[[LoraStack, Tensor, Tensor, Tensor, float, Norm | None, bool], Tensor]
-    add_gated: Callable[[LoraStack, Tensor, Tensor, Tensor, Norm | None], Tensor]
+    add: Callable[[LoraStack, Tensor, Tensor, Tensor, float, float | None], Tensor]
+    add_gated: Callable[[LoraStack, Tensor, Tensor, Tensor, float | None], Tensor]
 
 
-def _add(
-    stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None, is_unscaled: bool
-) -> Tensor:
+def _add(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, eps: float | None) -> Tensor:
     """Sums of one sequence do not depend on the others."""
     if rows.device.type == "cpu" and not bool((rows >= 0).any()):  # elsewhere to ask would be to wait
         return y
@@ -84,11 +77,8 @@ def _add(
     has_adapter = (index >= 0).view(-1, 1, 1)
     slots = index.clamp(min=0)
     flat = x.reshape(x.shape[0], -1, x.shape[-1])  # [N, T, in]
-    if norm is not None:
-        if not is_unscaled:
-            wide = flat.float()
-            flat = (wide * torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + norm.eps)).to(x.dtype)
-        flat = flat * norm.weight
+    if eps is not None:
+        flat = (flat * torch.rsqrt(flat.float().pow(2).mean(dim=-1, keepdim=True) + eps)).to(x.dtype)
     shrunk = torch.bmm(flat, stack.a[slots].transpose(1, 2)).split(stack.rank, dim=-1)
     parts = stack.b[slots].split(stack.nums_out, dim=1)
     expanded = [torch.bmm(h, b.transpose(1, 2)) for h, b in zip(shrunk, parts, strict=True)]
@@ -96,9 +86,9 @@ def _add(
     return y + update.view(y.shape)
 
 
-def _add_gated(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
-    gate, up = _add(stack, rows, y, x, 1.0, norm, is_unscaled=False).chunk(2, dim=-1)
+def _add_gated(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, eps: float | None) -> Tensor:
+    gate, up = _add(stack, rows, y, x, 1.0, eps).chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
-torch_lora = LoraKernel(False, _add, _add_gated)  # the reference
+torch_lora = LoraKernel(_add, _add_gated)  # the reference

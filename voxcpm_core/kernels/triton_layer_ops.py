@@ -71,7 +71,7 @@ class TritonLayerOps:
         """
         y, is_unscaled = self._norm_product(x, norm, linear, defers)
         if linear.lora is not None:
-            y = linear.lora.add(y, x, norm=norm, is_unscaled=is_unscaled)
+            y = linear.lora.add(y, x, eps=None if is_unscaled else norm.eps)
         return y, is_unscaled
 
     def _norm_product(self, x: Tensor, norm: Norm, linear: Linear, defers: bool) -> tuple[Tensor, bool]:
@@ -88,7 +88,7 @@ class TritonLayerOps:
     def norm_swiglu(self, x: Tensor, norm: Norm, gate_up: Linear) -> Tensor:
         if gate_up.adapters is not None:  # what an adapter adds comes before the gating
             y, _ = self._norm_product(x, norm, gate_up, defers=False)
-            return gate_up.adapters.add_gated(y, x, norm)
+            return gate_up.adapters.add_gated(y, x, norm.eps)
         shape, config = self._config("norm_swiglu", gate_up, x)
         if isinstance(config, ProductConfig):
             return product(shape, config, self._counters, x, gate_up, norm.eps)

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from voxcpm_core.kernels.lora import LoraKernel, LoraStack, Norm
+from voxcpm_core.kernels.lora import LoraKernel, LoraStack
 from voxcpm_core.kernels.triton_gating import silu_times
 from voxcpm_core.kernels.triton_lora_shrink import num_splits, shrink, shrunk
 from voxcpm_core.kernels.triton_lora_tiles import Tiles, read_tile, tiles_of
@@ -156,17 +156,15 @@ def expand_gated(stack: LoraStack, tiles: Tiles, parts: Tensor, y: Tensor, eps: 
     return out
 
 
-def _add(
-    stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, norm: Norm | None, is_unscaled: bool
-) -> Tensor:
-    tiles, eps = tiles_of(stack, rows, x), None if norm is None or is_unscaled else norm.eps
+def _add(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, scale: float, eps: float | None) -> Tensor:
+    tiles = tiles_of(stack, rows, x)
     return expand(stack, tiles, shrink(stack, tiles, x, eps is not None), y, scale, eps)
 
 
-def _add_gated(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
-    tiles, eps = tiles_of(stack, rows, x), None if norm is None else norm.eps
+def _add_gated(stack: LoraStack, rows: Tensor, y: Tensor, x: Tensor, eps: float | None) -> Tensor:
+    tiles = tiles_of(stack, rows, x)
     return expand_gated(stack, tiles, shrink(stack, tiles, x, eps is not None), y, eps)
 
 
 # Ranks are 16, 32 or 64. Safe in CUDA graphs that also select the rows.
-triton_lora = LoraKernel(True, _add, _add_gated)
+triton_lora = LoraKernel(_add, _add_gated)

@@ -34,24 +34,25 @@ class LoraSlots:
         self.layout = layout
         self.dtype = dtype
         self._memory = torch.zeros(num_slots, layout.num_values, device=device, dtype=dtype)
-        # What a slot's values are multiplied by, where kernels want the weights of norms in A.
-        self._scale = torch.ones(layout.num_values, device=device, dtype=dtype) if kernel.folds else None
+        self._factors: Tensor | None = None  # [num_values], of what slots hold; None: all are 1
         self._contents: list[LoadedLora | None] = [None] * num_slots
         self._selection = Selection()
         self._kernel = kernel
         self.is_idle = False
         self._numbers = torch.arange(NO_SLOT, num_slots, device=device)  # int64
 
-    def stack(self, layer: str, norm_weight: Tensor | None = None) -> LoraStack | None:
+    def stack(self, layer: str, factors: Tensor | None = None) -> LoraStack | None:
         """The adapters of the product whose first layer that is; None when nothing adapts it.
 
-        `norm_weight`: [in], of the norm before it. Asked for all products before the first `put`.
+        `factors`: [in], that A is to be multiplied by; known of all products before the first `put`.
         """
         target = self.layout.targets.get(layer)
         if target is None:
             return None
-        if norm_weight is not None and self._scale is not None:
-            self.layout.views(self._scale, target)[0].copy_(norm_weight)
+        if factors is not None:
+            if self._factors is None:
+                self._factors = torch.ones_like(self._memory[0])
+            self.layout.views(self._factors, target)[0].copy_(factors)
         a, b = self.layout.views(self._memory, target)
         return LoraStack(a, b, target.nums_out, self._selection, self._kernel)
 
@@ -60,8 +61,8 @@ class LoraSlots:
         if self._contents[slot] is not lora:
             self._contents[slot] = None  # should the copy fail
             self._memory[slot].copy_(lora.values, non_blocking=True)
-            if self._scale is not None:
-                self._memory[slot].mul_(self._scale)
+            if self._factors is not None:
+                self._memory[slot].mul_(self._factors)
             self._contents[slot] = lora
 
     @contextmanager

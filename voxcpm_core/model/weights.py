@@ -68,7 +68,13 @@ class WeightSource:
         return Linear(weight, lora=self._stack(f"{prefix}.{names[0]}", norm_weight), scales=scales)
 
     def _stack(self, layer: str, norm_weight: Tensor | None) -> LoraStack | None:
-        return None if self._lora is None else self._lora.stack(layer, norm_weight)
+        if self._lora is None:
+            return None
+        if norm_weight is None:
+            return self._lora.stack(layer)
+        ones = torch.ones_like(norm_weight)
+        factors = self.ops.folded(ones, norm_weight)
+        return self._lora.stack(layer, None if factors is ones else factors)
 
     def layer(self, prefix: str) -> LayerWeights:
         input_norm, post_norm = (
