@@ -9,20 +9,29 @@ import numpy as np
 import pytest
 
 from tests.checkpoint.lora_folder import ATTENTION, MLP
-from tests.engine.harness import SMALL, Harness
+from tests.engine.harness import CPU, SMALL, Harness
 from tests.engine.requests import crowd, short
 from tests.lora.adapters import add_adapter
 from voxcpm_core.engine import build
 from voxcpm_core.kernels.kernel_set import TORCH_KERNELS
 
+triton_layer_ops = pytest.importorskip(
+    "voxcpm_core.kernels.triton_layer_ops", reason="Triton has no build for this machine"
+)
 triton_lora = pytest.importorskip("voxcpm_core.kernels.triton_lora", reason="Triton has no build for this machine")
 
 
-def test_streams_come_and_go_as_with_torch_and_as_alone(tiny_checkpoints: dict[str, Path], tmp_path, monkeypatch):
+@pytest.mark.parametrize("folds", [False, True], ids=["", "folded"])
+def test_streams_come_and_go_as_with_torch_and_as_alone(
+    folds: bool, tiny_checkpoints: dict[str, Path], tmp_path, monkeypatch
+):
+    """`folds`: the layers in Triton, too, which have weights of norms in those of products, and so in adapters."""
     (tmp_path / "loras").mkdir()
     config = dataclasses.replace(SMALL, lora_root=str(tmp_path / "loras"), lora_mlp="on", max_loras=2)
     with_torch = Harness(tiny_checkpoints["2"], config)
     ours = dataclasses.replace(TORCH_KERNELS, lora=triton_lora.triton_lora)
+    if folds:
+        ours = dataclasses.replace(ours, layer_ops=triton_layer_ops.TritonLayerOps(CPU))
     monkeypatch.setattr(build, "torch_kernels", lambda attention: ours)
     with_triton = Harness(tiny_checkpoints["2"], config)
     refs = [
