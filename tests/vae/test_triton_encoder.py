@@ -47,6 +47,13 @@ def test_chunks_equal_the_whole_in_torch(name, chunk_frames, num_frames, fused_c
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
+def test_samples_beyond_fp16_give_finite_latents(monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_FRAMES", 1)
+    encoder = triton_encoder.TritonVaeEncoder(reference("2", DEVICE))
+    waveform = torch.full((1, encoder.config.hop_length), 1e6, device=DEVICE)
+    assert torch.isfinite(encoder.encode(waveform)).all()
+
+
 def test_the_kernels_of_a_device_bring_their_encoder():
     expected, dense = reference("2"), reference("dense")
     assert TORCH_KERNELS.vae_encoder(expected) is expected

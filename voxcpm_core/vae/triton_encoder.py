@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from voxcpm_core.kernels.triton_vae_math import Memory
+from voxcpm_core.kernels.triton_vae_math import MAX_HALF, Memory
 from voxcpm_core.kernels.triton_vae_product import Product, pointwise
 from voxcpm_core.vae.chunks import ChunkedEncoder
 from voxcpm_core.vae.encoder import EncoderBlock, VaeEncoder
@@ -121,6 +121,7 @@ def _exchange(whole: Tensor, past: StateSlice, memory: Memory) -> None:
 
 
 def _store_halves(halves: Tensor, values: Tensor) -> None:
-    """values: fp32 [...]; halves: fp16 [2, ...], whose sum they become."""
+    """values: fp32 [...], clamped as kernels do; halves: fp16 [2, ...], whose sum they become."""
+    values = values.clamp(-MAX_HALF.value, MAX_HALF.value)
     halves[0].copy_(values)
     halves[1].copy_(values - halves[0])
