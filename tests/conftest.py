@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.server_process import ADMIN_TOKEN, DOUBLE_REPOSITORY, MAX_BLOCKING, make_server, require_installation
+from tests.server_process import (
+    ADMIN_TOKEN,
+    DOUBLE_REPOSITORY,
+    MAX_BLOCKING,
+    lasting,
+    make_server,
+    require_installation,
+)
 from voxcpm_client.server import TritonServer, find_repository
 
 if not torch.cuda.is_available():
@@ -32,7 +39,7 @@ def triton_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonSe
     loras.mkdir()
     settings = {"VOXCPM_VOICES": str(folder / "voices"), "VOXCPM_LORA_ROOT": str(loras)}
     settings |= {"VOXCPM_ADMIN_TOKEN": ADMIN_TOKEN, "VOXCPM_MAX_BLOCKING": str(MAX_BLOCKING)}
-    with make_server(folder / "tritonserver.log", repository=find_repository(), **settings) as server:
+    with lasting(make_server(folder / "tritonserver.log", repository=find_repository(), **settings)) as server:
         yield server
 
 
@@ -41,7 +48,7 @@ def double_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonSe
     """One server whose only model, `double`, misbehaves on request."""
     require_installation(dict(os.environ))
     log_file = tmp_path_factory.mktemp("double") / "tritonserver.log"
-    with make_server(log_file, repository=DOUBLE_REPOSITORY) as server:
+    with lasting(make_server(log_file, repository=DOUBLE_REPOSITORY)) as server:
         yield server
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -21,6 +23,7 @@ atexit.register(shutil.rmtree, ENGINE_REPOSITORY, ignore_errors=True)
 DOUBLE_REPOSITORY = Path(__file__).parent / "fixtures" / "double_repository"
 ADMIN_TOKEN = "the-token-of-the-tests"
 MAX_BLOCKING = 16
+LAST_WORDS = 4000  # characters of the log of a server that has ended
 SETTINGS = {"VOXCPM_MODEL": NOISE, "VOXCPM_DEVICE": "cpu"}
 
 
@@ -52,6 +55,15 @@ def make_server(
         # A cancelled stream can keep Triton 2.51 from unloading its model; the server then ends by this time-out.
         arguments=("--exit-timeout-secs=5", *arguments),
     )
+
+
+@contextmanager
+def lasting(server: TritonServer) -> Iterator[TritonServer]:
+    """A server that many tests share: should it have ended by itself, why those after that failed."""
+    with server:
+        yield server
+        code = server.exit_code()
+        assert code is None, f"tritonserver ended by itself, {code}:\n{server.log_file.read_text()[-LAST_WORDS:]}"
 
 
 def with_one_instance(folder: Path) -> Path:
