@@ -100,6 +100,13 @@ def test_encoding_is_that_of_this_process(worker, in_process):
     assert latents == pytest.approx(in_process.encode(waveform, "left"), abs=1e-5)
 
 
+def test_what_an_answer_took_is_in_the_counters_behind_it(worker):
+    before = worker.stats().num_encodings
+    for number in range(1, 21):
+        worker.encode(np.zeros(100, np.float32), "left").result(GENEROUS_S)
+        assert worker.stats().num_encodings == before + number
+
+
 def test_adapters_are_those_of_this_process(worker):
     root = Path(worker.config.lora_root)
     ref = add_adapter(root, worker.model, "x", alpha=2)

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -73,7 +74,7 @@ class Worker:
             elif isinstance(command, Cancel):
                 self._loop.cancel(command.stream_id)
             elif isinstance(command, Encode):
-                self._answer(command.encode_id, self._loop.encode(command.waveform, command.pad))
+                self._answer(command.encode_id, self._loop.encode(command.waveform, command.pad), self._tell_stats)
             elif isinstance(command, CheckLora):
                 self._answer(command.check_id, self._loop.check_lora(command.path))
 
@@ -85,15 +86,22 @@ class Worker:
         with self._send_lock, contextlib.suppress(OSError):  # of a parent that has gone the next message tells
             self._wire.announce()
 
-    def _answer(self, question_id: int, answered: Future[Any]) -> None:
+    def _answer(self, question_id: int, answered: Future[Any], first: Callable[[], None] = lambda: None) -> None:
+        """`first`: what is done before an answer is sent, in the thread that has found it."""
+
         def answer(future: Future[Any]) -> None:
             error = future.exception()
             if isinstance(error, RequestError):
                 self.send(Answer(question_id, None, (error.code, str(error))))
             else:
+                first()
                 self.send(Answer(question_id, future.result(), None))
 
         answered.add_done_callback(answer)
+
+    def _tell_stats(self) -> None:
+        """In the engine's thread: whoever asks for them behind an answer finds what it took in them."""
+        self.send(packed((), self._arena, self._core.stats()))
 
     def _deliver(self, events: list[EngineEvent]) -> None:
         try:
