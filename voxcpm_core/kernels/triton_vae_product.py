@@ -163,13 +163,21 @@ def new_frames(
 def pointwise(
     rows: Tensor, product: Product, residual: Tensor | None, out_halves: bool, out_border: int = 1
 ) -> Frames:
-    """A convolution of kernel 1 and the sum with the residual. rows: fp16 halves [2, B, T, K] -> [B, T, N].
-
-    The rows of one stream may overlap.
-    """
+    """A convolution of kernel 1 and the sum with the residual. rows: fp16 halves [2, B, T, K] -> [B, T, N]."""
     _, batch, num_frames, _ = rows.shape
     out = new_frames(batch, num_frames, product.num_columns, out_halves, rows.device, out_border)
     _launch(rows, product, residual, out, num_frames, border=0, out_halves=out_halves, out_border=out_border)
+    return out
+
+
+def windowed(rows: Tensor, product: Product, out_halves: bool, out_border: int = 1) -> Frames:
+    """A convolution over windows of one stream's frames, rows that overlap: fp16 halves [2, 1, T, K] -> [1, T, N]."""
+    _, batch, num_frames, _ = rows.shape
+    assert batch == 1
+    out = new_frames(batch, num_frames, product.num_columns, out_halves, rows.device, out_border)
+    # No border is skipped before the first stream, so the kernel of `upsample` does, which decoding compiles anyway.
+    border = 0 if out_halves else 1
+    _launch(rows, product, None, out, num_frames, border=border, out_halves=out_halves, out_border=out_border)
     return out
 
 

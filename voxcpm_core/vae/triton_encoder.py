@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from voxcpm_core.kernels.triton_vae_math import MAX_HALF, Memory
-from voxcpm_core.kernels.triton_vae_product import Product, pointwise
+from voxcpm_core.kernels.triton_vae_product import Frames, Product, windowed
 from voxcpm_core.vae.chunks import ChunkedEncoder
 from voxcpm_core.vae.encoder import EncoderBlock, VaeEncoder
 from voxcpm_core.vae.layers import CausalConv
@@ -35,11 +35,12 @@ class Windows(NamedTuple):
     def of(cls, conv: CausalConv, following: Following) -> Windows:
         return cls(packed_windows(conv, following), conv.weight.shape[2], conv.stride, conv.past)
 
-    def rows(self, frames: Tensor, num_rows: int) -> Tensor:
-        """frames: fp16 halves [2, F, C]. # [2, 1, num_rows, num_frames * C]"""
+    def run(self, frames: Tensor, num_rows: int, out_halves: bool = False, out_border: int = 1) -> Frames:
+        """frames: fp16 halves [2, F, C]; `out_halves`, `out_border`: as `new_frames` has them."""
         half_stride, channels = frames.stride(0), frames.shape[2]
         shape = 2, 1, num_rows, self.num_frames * channels
-        return frames.as_strided(shape, (half_stride, half_stride, self.stride * channels, 1))
+        rows = frames.as_strided(shape, (half_stride, half_stride, self.stride * channels, 1))
+        return windowed(rows, self.product, out_halves, out_border)
 
 
 class Level(NamedTuple):
@@ -78,8 +79,7 @@ class TritonVaeEncoder(ChunkedEncoder):
     def encode_chunk(self, chunk: Tensor, state: Tensor) -> Tensor:
         memory = Memory(state.clone(), state, torch.zeros(1, dtype=torch.int64, device=state.device))
         num_frames = chunk.shape[-1]
-        rows = self._first.rows(_samples(chunk[0, 0], self._first.past, memory), num_frames)
-        frames = pointwise(rows, self._first.product, None, out_halves=False)
+        frames = self._first.run(_samples(chunk[0, 0], self._first.past, memory), num_frames)
         for level, following in zip(self._levels, [*self._levels[1:], None], strict=True):
             *inner, end = level.units
             for unit in inner:
@@ -89,12 +89,10 @@ class TritonVaeEncoder(ChunkedEncoder):
             _exchange(whole, windows.past, memory)
             num_frames //= windows.stride
             border = self._mean.past.frames if following is None else 1
-            rows = windows.rows(whole, num_frames)
-            frames = pointwise(rows, windows.product, None, out_halves=following is None, out_border=border)
+            frames = windows.run(whole, num_frames, out_halves=following is None, out_border=border)
         whole = frames.snake[:, 0]
         _exchange(whole, self._mean.past, memory)
-        means = pointwise(self._mean.rows(whole, num_frames), self._mean.product, None, out_halves=False)
-        return means.snake.transpose(1, 2)
+        return self._mean.run(whole, num_frames).snake.transpose(1, 2)
 
 
 def _level(block: EncoderBlock, following: Following, fused_channels: int) -> Level:
