@@ -49,6 +49,13 @@ def steps_s(instance: Instance) -> list[float]:
     return found
 
 
+def steps_of_one_s(instance: Instance) -> list[float]:
+    stream = running(instance)
+    found = steps_s(instance)
+    stream.leave()
+    return found
+
+
 def nearly_all(times_s: list[float]) -> float:
     """What nine of ten stay below: an operating system that gives the time to others is let off."""
     return sorted(times_s)[len(times_s) * 9 // 10]
@@ -56,10 +63,8 @@ def nearly_all(times_s: list[float]) -> float:
 
 def test_who_leaves_a_running_stream(instance: Instance):
     """It is planned no more after two steps and 50 ms; in patches that holds every time."""
-    rng, first = random.Random(7), running(instance)
-    alone_s = steps_s(instance)
-    first.leave()
-    freed_s, planned = [], []
+    rng, freed_s, planned = random.Random(7), [], []
+    alone_s = steps_of_one_s(instance)
     for _ in range(60):
         instance.wait_until_idle()
         stream = running(instance)
@@ -70,6 +75,7 @@ def test_who_leaves_a_running_stream(instance: Instance):
         stream.leave()
         freed_s.append(instance.wait_until_idle())
         planned.append(instance.status()["num_patches"] - before)
+    alone_s += steps_of_one_s(instance)  # a machine is not as fast all the time
     print(f"step {min(alone_s):.4f} s, freed after {nearly_all(freed_s):.4f} s and {max(planned)} patches")
     assert max(planned) <= NUM_IN_FLIGHT + (RUNNING_POLL_S + WIRE_S) / min(alone_s)
     assert nearly_all(freed_s) <= RUNNING_POLL_S + NUM_IN_FLIGHT * max(alone_s) + WIRE_S

@@ -49,11 +49,13 @@ def speak(server: TritonServer) -> None:
 
 
 def held(server: TritonServer, first: Holding | None) -> Holding:
-    """By tritonserver alone, when nothing is loaded and connections that ended are closed: no more than at first."""
+    """By tritonserver alone, when nothing is loaded and gRPC has done with what ended: no more than at first."""
     wait_until(lambda: not family(server), 20)
     (alone,) = holdings(server.pid)
     end_s = time.monotonic() + 10
-    while first is not None and alone.descriptors > first.descriptors and time.monotonic() < end_s:
+    while first is not None and time.monotonic() < end_s:
+        if alone.descriptors <= first.descriptors and alone.threads <= first.threads:
+            break
         time.sleep(0.1)
         (alone,) = holdings(server.pid)
     return alone
