@@ -16,7 +16,7 @@ def vae_variants(every: bool) -> list[Variant]:
     """One or two of each kernel, or `every` one that a patch of any batch takes."""
     tiles = triton_vae_product.TILES if every else triton_vae_product.TILES[:2]
     widths = (32, 64, 128) if every else (64,)
-    found = [_depthwise(), _last(), _exchange()]
+    found = [_depthwise(), _last(), _exchange(), _of_samples()]
     for tile in tiles:
         found += [_product(tile, border=0, residual=True, out_halves=False)]
         if every:
@@ -78,6 +78,14 @@ def _product(tile: triton_vae_product.Tile, border: int, residual: bool, out_hal
     return _variant(
         triton_vae_product._product, types, constants, num_warps=tile.num_warps, num_stages=tile.num_stages
     )
+
+
+def _of_samples() -> Variant:
+    """The encoder's first product: each row begins one sample behind the one before."""
+    product = _product(triton_vae_product.TILES[0], border=1, residual=False, out_halves=False)
+    types = {name: kind for name, kind in product.types.items() if name != "row_stride"}
+    multiples = tuple(name for name in product.multiples if name not in ("row_stride", "depth"))
+    return product._replace(types=types, constants={**product.constants, "row_stride": 1}, multiples=multiples)
 
 
 def _unit(width: int, batch: int, out_halves: bool) -> Variant:
