@@ -3,7 +3,7 @@
 Times attention and the like beside torch. Then times every candidate for each product of the released models and its
 numbers of rows, checks the results against float64, and prints the best beside cuBLAS with its own small kernels.
 `--tune` writes the table that the engine reads, which belongs into voxcpm_core/kernels/tuned/ under the name that is
-printed. Takes about four minutes on 16 cores. `--libraries` takes a minute: it tries cuBLASLt's algorithms for products
+printed. Takes about four minutes on 16 cores. `--libraries` takes two: it tries cuBLASLt's algorithms for products
 with many rows beside what the table has.
 """
 

@@ -11,7 +11,7 @@ from voxcpm_core.runner.sizes import batch_sizes
 
 BATCHES = (1, 2, 4, 8, 16, 32, 48, 60, 64)
 MANY_STREAMS = 64
-LIBRARY_ROWS = 300  # with fewer, an algorithm of a library's gains nothing over its first
+LIBRARY_ROWS = 49  # with fewer, own products that start early gain in a step what products alone do not show
 # Numbers of rows closer together than this share what is measured for the largest of them; few rows all take one block.
 # With many, which config is fastest changes with how full the last wave of programs is.
 STEP, STEP_OF_FEW, FEW, STEP_OF_MANY, MANY = 1.3, 3.0, 16, 1.05, 700
