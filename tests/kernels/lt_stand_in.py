@@ -47,10 +47,6 @@ class LtStandIn:
     def cublasLtMatmulPreferenceCreate(self, preference: Any) -> int:
         return self._new(preference, {})
 
-    def cublasLtMatmulPreferenceSetAttribute(self, preference: Any, which: int, value: Any, size: int) -> int:
-        assert (which, size) == (cublaslt.PREF_MAX_WORKSPACE_BYTES, 8)
-        return 0
-
     def cublasLtMatmulPreferenceDestroy(self, preference: Any) -> int:
         return 0
 
@@ -60,7 +56,6 @@ class LtStandIn:
         for offer, config in zip(offers, offered, strict=False):
             offer.algorithm.data[0], offer.algorithm.data[1] = config.tile, config.custom
             offer.algorithm.data[2] = 2 if config in self.split else 1
-            offer.workspace_bytes = 4
         count._obj.value = len(offered)
         return 0 if offered else cublaslt.NOT_SUPPORTED
 
@@ -73,9 +68,9 @@ class LtStandIn:
 
     def cublasLtMatmul(
         self, handle: Any, product: Any, alpha: Any, a: int, a_layout: Any, b: int, b_layout: Any, beta: Any, c: int,
-        c_layout: Any, d: int, d_layout: Any, algorithm: Any, workspace: int, workspace_bytes: int, stream: int,
+        c_layout: Any, d: int, d_layout: Any, algorithm: Any, workspace: None, workspace_bytes: int, stream: int,
     ) -> int:
-        assert workspace_bytes == 4
+        assert (workspace, workspace_bytes) == (None, 0)
         left, right, out = self._matrix(a, a_layout), self._matrix(b, b_layout), self._matrix(d, d_layout)
         if self._things[product.value].get(cublaslt.DESC_TRANSA) == cublaslt.OP_T:
             left = left.t()

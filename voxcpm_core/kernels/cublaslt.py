@@ -19,14 +19,12 @@ from torch.nn import functional as F
 from voxcpm_core.kernels.product_configs import LtConfig
 
 MAX_OFFERED = 32
-MAX_WORKSPACE_BYTES = 4096  # for counters of tiles; the parts of a K that is split would take more
 NOT_SUPPORTED = 15  # a status: nothing is offered
 ALIGNMENT = 256  # bytes, which the library presumes unless told otherwise
 
 COMPUTE_32F, R_32F = 68, 0  # sums, and the two scales
 TYPES = {torch.bfloat16: 14, torch.float16: 2}
 DESC_TRANSA, OP_T = 3, 1
-PREF_MAX_WORKSPACE_BYTES = 1
 ALGO_TILE, ALGO_SPLITS, ALGO_CUSTOM = 1, 2, 5
 
 
@@ -67,7 +65,6 @@ class Layouts(NamedTuple):
 class Plan(NamedTuple):
     layouts: Layouts
     algorithm: Algorithm
-    workspace_bytes: int
 
 
 def linear(x: Tensor, weight: Tensor, config: LtConfig | None) -> Tensor:
@@ -103,11 +100,11 @@ def _launch(rows: Tensor, weight: Tensor, out: Tensor, config: LtConfig, alpha: 
     plan = _plan(problem, config)
     if plan is None or any(tensor.data_ptr() % ALIGNMENT for tensor in (rows, weight, out)):
         return False
-    layouts, workspace = plan.layouts, rows.new_empty(plan.workspace_bytes, dtype=torch.uint8)
+    layouts = plan.layouts
     _check(_library().cublasLtMatmul(
         _handle(problem.device), layouts.product, byref(c_float(alpha)), weight.data_ptr(), layouts.weight,
         rows.data_ptr(), layouts.x, byref(c_float(beta)), out.data_ptr(), layouts.out, out.data_ptr(), layouts.out,
-        byref(plan.algorithm), workspace.data_ptr(), plan.workspace_bytes, _stream(problem.device),
+        byref(plan.algorithm), None, 0, _stream(problem.device),
     ))  # fmt: skip
     return True
 
@@ -118,18 +115,17 @@ def _plan(problem: Problem, config: LtConfig) -> Plan | None:
     layouts = _layouts(problem)
     for offer in _offers(problem, layouts):
         if _config(offer) == config:
-            return Plan(layouts, offer.algorithm, offer.workspace_bytes)
+            return Plan(layouts, offer.algorithm)
     return None
 
 
 def _offers(problem: Problem, layouts: Layouts) -> list[Offer]:
-    """Those that sum over K in one go."""
-    library, offers, count = _library(), (Offer * MAX_OFFERED)(), c_int()
-    preference, limit = c_void_p(), c_size_t(MAX_WORKSPACE_BYTES)
+    """Those that sum over K in one go, without workspace: that is a preference's default.
+
+    With some they would count their tiles there, and each launch be two: the first sets the count to zero.
+    """
+    library, offers, count, preference = _library(), (Offer * MAX_OFFERED)(), c_int(), c_void_p()
     _check(library.cublasLtMatmulPreferenceCreate(byref(preference)))
-    _check(library.cublasLtMatmulPreferenceSetAttribute(
-        preference, PREF_MAX_WORKSPACE_BYTES, byref(limit), ctypes.sizeof(limit)
-    ))  # fmt: skip
     status = library.cublasLtMatmulAlgoGetHeuristic(
         _handle(problem.device), layouts.product, layouts.weight, layouts.x, layouts.out, layouts.out, preference,
         MAX_OFFERED, offers, byref(count),
@@ -193,7 +189,6 @@ def _library() -> Any:
         "cublasLtMatmulDescSetAttribute": [c_void_p, c_int, c_void_p, c_size_t],
         "cublasLtMatrixLayoutCreate": [pointer, c_int, c_uint64, c_uint64, c_int64],
         "cublasLtMatmulPreferenceCreate": [pointer],
-        "cublasLtMatmulPreferenceSetAttribute": [c_void_p, c_int, c_void_p, c_size_t],
         "cublasLtMatmulPreferenceDestroy": [c_void_p],
         "cublasLtMatmulAlgoGetHeuristic": [c_void_p] * 7 + [c_int, c_void_p, POINTER(c_int)],
         "cublasLtMatmulAlgoConfigGetAttribute": [c_void_p, c_int, c_void_p, c_size_t, POINTER(c_size_t)],
