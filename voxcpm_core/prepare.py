@@ -52,7 +52,8 @@ def prepare(
             ErrorCode.TOO_LARGE, f"text and audio take {num_prefill} positions, at most {limit - 1} can be held"
         )
     params = request.params
-    num_target_tokens = count_target_tokens(request, tokenizer)
+    # Most requests have no prompt, and tokenising is most of what this function does.
+    num_target_tokens = count_target_tokens(request, tokenizer) if request.prompt_text else len(token_ids) - 1
     return EngineRequest(
         request_id=request.request_id,
         token_ids=token_ids,
