@@ -18,7 +18,7 @@ ASKING := tests/test_readme.py $(addprefix tests/,worker cli) $(wildcard tests/s
   $(patsubst %,tests/server/test_%.py,traps_lifecycle reloads gate_queue gate_opens cancel_phases crowd cancel_random \
     triton_server bad_requests loading traps_protocol installation log ports) \
   $(addprefix tests/,api fuzz deploy client benchmarks serving control children doors local soak tracing test_operating.py \
-    test_prepare.py test_traps.py)
+    test_prepare.py test_traps.py test_triton_crashes.py)
 
 .PHONY: demo test soak lint lock clean
 .DEFAULT_GOAL := demo

@@ -15,10 +15,11 @@ from tests.server_process import (
     ADMIN_TOKEN,
     DOUBLE_REPOSITORY,
     MAX_BLOCKING,
-    lasting,
     make_server,
     require_installation,
 )
+from tests.triton_crashes import lasting
+from tests.triton_crashes import pytest_runtest_protocol as pytest_runtest_protocol
 from voxcpm_client.server import TritonServer, find_repository
 
 if not torch.cuda.is_available():

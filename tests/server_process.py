@@ -5,14 +5,13 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 import pytest
 
 from tests.noise_voice import NOISE
+from tests.triton_crashes import note_loss
 from voxcpm_client.server import ServerError, TritonServer, find_installation, find_repository
 
 # Most tests need the engine alone, and each further model is a process that delays a server's start.
@@ -23,7 +22,6 @@ atexit.register(shutil.rmtree, ENGINE_REPOSITORY, ignore_errors=True)
 DOUBLE_REPOSITORY = Path(__file__).parent / "fixtures" / "double_repository"
 ADMIN_TOKEN = "the-token-of-the-tests"
 MAX_BLOCKING = 16
-LAST_WORDS = 4000  # characters of the log of a server that has ended
 SETTINGS = {"VOXCPM_MODEL": NOISE, "VOXCPM_DEVICE": "cpu"}
 
 
@@ -33,6 +31,8 @@ class ShortLivedServer(TritonServer):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._process is not None:
+            note_loss(self)
         self.stop(grace_s=0)
 
 
@@ -55,15 +55,6 @@ def make_server(
         # A cancelled stream can keep Triton 2.51 from unloading its model; the server then ends by this time-out.
         arguments=("--exit-timeout-secs=5", *arguments),
     )
-
-
-@contextmanager
-def lasting(server: TritonServer) -> Iterator[TritonServer]:
-    """A server that many tests share: should it have ended by itself, why those after that failed."""
-    with server:
-        yield server
-        code = server.exit_code()
-        assert code is None, f"tritonserver ended by itself, {code}:\n{server.log_file.read_text()[-LAST_WORDS:]}"
 
 
 def with_one_instance(folder: Path) -> Path:
