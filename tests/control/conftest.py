@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from voxcpm_core.checkpoint.tiny_tokenizer import write_tokenizer
 from voxcpm_core.control.blocking import Blocking, start_blocking
 from voxcpm_core.control.models import start_control, start_encode
 from voxcpm_core.control.unary import UnaryModel
+from voxcpm_core.local.announced import announce
 from voxcpm_core.local.status import InstanceName
 from voxcpm_core.text.tokenizer import TextTokenizer
 
@@ -63,6 +65,7 @@ class Fleet:
         self.voices = voices
 
     def load(self, name: str = "voxcpm", instance: str = "voxcpm_0", version: str = "1", **options: Any) -> Loaded:
+        announce(name, os.getppid())  # as the start of an engine does
         chosen = {"voices": str(self.voices), **options}
         loaded = Loaded(self._tokenizer, name=InstanceName(name, version, instance), **chosen)
         self._stack.callback(loaded.close)

@@ -77,7 +77,7 @@ def test_errors_are_those_of_voxcpm(fleet: Fleet):
     assert message(blocking, speech(target_text=text(" "))).startswith("[INVALID_TEXT] request r1")
     assert message(blocking, speech(voice=text("nobody"))).startswith("[UNKNOWN_VOICE]")
     assert message(blocking, speech(model=text(b"\xff"))).startswith("[INVALID_PARAMETER] request r1: model")
-    assert "no engine can be reached with model 'other'" in message(blocking, speech(model=text("other")))
+    assert "model: no engine is called 'other'" in message(blocking, speech(model=text("other")))
     unknown = speech()
     unknown.parameter_values = {"sed": 3}
     assert "unknown parameter 'sed'" in message(blocking, unknown)

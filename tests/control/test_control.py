@@ -77,7 +77,7 @@ def test_answers_are_per_instance_and_in_total(fleet: Fleet):
     assert control.ask("status", model="voxcpm")["max_running"] == 5
     assert control.ask("status", instance="voxcpm_1")["max_running"] == 3
     assert control.ask("status", version="2")["instances"][0]["model"] == "other"
-    assert control.code_of("status", model="nobody") == "NOT_READY"
+    assert control.code_of("status", version="9") == "NOT_READY"
     info = control.ask("info", model="voxcpm")
     assert (info["architecture"], info["model"], info["contract_version"]) == ("voxcpm2", "voxcpm", 1)
     assert "instance" not in info, "only what all have in common"
@@ -218,6 +218,22 @@ def test_without_an_engine_it_is_not_ready(fleet: Fleet):
     assert control.code_of("status") == "NOT_READY"
 
 
+def test_a_wrong_name_is_no_reason_to_try_again_and_a_model_that_is_not_there_now_is(fleet: Fleet):
+    control, encode, blocking = fleet.control(), fleet.encode(), fleet.blocking()
+
+    def refusals(model: str) -> list[str]:
+        named = {"model": text(model)}
+        senders = [encode.run({"audio": text(wav_bytes()), **named}), blocking.run({"target_text": text("x"), **named})]
+        return [control.refused("status", model=model).message, *(each.errors[0].message for each in senders)]
+
+    not_ready = "[NOT_READY] request r1: no engine can be reached with model 'voxcpm', retry after 1000 ms"
+    assert refusals("voxcpm") == [not_ready] * 3, "before any model was begun to load no name is known to be wrong"
+    loaded = fleet.load()
+    assert refusals("voxcmp") == ["[INVALID_PARAMETER] request r1: model: no engine is called 'voxcmp'"] * 3
+    loaded.close()
+    assert refusals("voxcpm") == [not_ready] * 3
+
+
 def test_too_many_at_once_are_refused_and_the_others_answered(fleet: Fleet):
     loaded, control = fleet.load(), fleet.control()
     lock = loaded.instance._adapter.voices._add_lock
@@ -259,7 +275,7 @@ def test_encoding(fleet: Fleet):
         ({"audio": text("%%"), "encoding": text("base64")}, "INVALID_AUDIO"),
         ({"audio": text(b"x"), "encoding": text("hex")}, "INVALID_PARAMETER"),
         ({"audio": text(b"x"), "role": text("lead")}, "INVALID_PARAMETER"),
-        ({"audio": text(b"x"), "model": text("nobody")}, "NOT_READY"),
+        ({"audio": text(b"x"), "model": text("nobody")}, "INVALID_PARAMETER"),
     ],
 )
 def test_what_cannot_be_encoded(settled: Settled, inputs: dict[str, np.ndarray], code: str):

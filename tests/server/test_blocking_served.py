@@ -130,7 +130,7 @@ def test_errors_have_their_codes(instance: Instance):
         ({"target_text": " "}, 400, "INVALID_TEXT"),
         ({"target_text": "x", "cfg_value": 99.0}, 400, "INVALID_PARAMETER"),
         ({"target_text": "x", "voice": "nobody"}, 404, "UNKNOWN_VOICE"),
-        ({"target_text": "x", "model": "nobody"}, 503, "NOT_READY"),
+        ({"target_text": "x", "model": "nobody"}, 400, "INVALID_PARAMETER"),
         ({**LONG, "deadline_ms": 200}, 400, "DEADLINE_EXCEEDED"),
     ):
         found, message = refused(server, inputs)

@@ -58,7 +58,7 @@ CONTROL: dict[str, dict[str, Any]] = {
     "INVALID_PARAMETER": {"op": "status", "of": "everything"},
     "INVALID_AUDIO": {"op": "add_voice", "token": ADMIN_TOKEN, "reference_audio_base64": SILENCE},
     "CONFLICTING_INPUTS": {"op": "add_voice", "token": ADMIN_TOKEN, "prompt_audio_base64": SILENCE},
-    "NOT_READY": {"op": "status", "model": "nobody"},
+    "NOT_READY": {"op": "status", "version": "9"},
 }
 
 

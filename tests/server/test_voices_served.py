@@ -139,7 +139,7 @@ def test_refusals_are_typed(client: Client, voice: str):
             client.encode(data())
     with pytest.raises(errors.InvalidParameter, match="op: expected one of"):
         client.control("drian")
-    with pytest.raises(errors.NotReady, match="no engine can be reached with model 'nobody'"):
+    with pytest.raises(errors.InvalidParameter, match="no engine is called 'nobody'"):
         client.control("status", model="nobody")
     assert "bad" not in [each.name for each in client.voices()]
 

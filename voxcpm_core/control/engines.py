@@ -22,7 +22,8 @@ class Engines:
     def choose(self, model: str | None) -> Link:
         """To the least loaded instance of `model`; None is the only one there is.
 
-        Raises NOT_READY where none can be reached, and INVALID_PARAMETER where there are several models.
+        Raises NOT_READY where none can be reached, and INVALID_PARAMETER for a wrong name and where there are several
+        models and none is named.
         """
         with reached(self._server_pid, model=model) as instances:
             chosen = least_loaded(instances)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from voxcpm_core.errors import ErrorCode, RequestError, invalid_parameter, not_ready, shown
+from voxcpm_core.local.announced import is_wrong_name
 from voxcpm_core.local.client import LocalClient, connect_instances
 
 QUICK_S = 5.0  # for what an instance answers from its stub
@@ -39,7 +40,7 @@ class Instance:
 def reached(server_pid: int, **named: str | None) -> Iterator[list[Instance]]:
     """All instances that answer and have the `named` model, version and instance; None is any.
 
-    Raises NOT_READY when there are none.
+    Raises NOT_READY when there are none, and INVALID_PARAMETER for a model that the server never began to load.
     """
     with ExitStack() as stack:
         instances = []
@@ -52,6 +53,8 @@ def reached(server_pid: int, **named: str | None) -> Iterator[list[Instance]]:
             if all(value is None or status[name] == value for name, value in named.items()):
                 instances.append(Instance(client, status))
         if not instances:
+            if (model := named.get("model")) is not None and is_wrong_name(model, server_pid):
+                raise invalid_parameter(f"model: no engine is called {shown(model)}")
             wanted = ", ".join(f"{name} {shown(value)}" for name, value in named.items() if value is not None)
             raise not_ready(f"no engine can be reached{' with ' if wanted else ''}{wanted}")
         yield instances

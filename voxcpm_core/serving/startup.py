@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from voxcpm_core.config.engine import EngineConfig
 from voxcpm_core.config.settings import model_parameters
 from voxcpm_core.doors.place import InstancePlace
 from voxcpm_core.errors import ConfigError
+from voxcpm_core.local.announced import announce
 from voxcpm_core.local.status import InstanceName
 from voxcpm_core.lora.listed import register_listed
 from voxcpm_core.serving.instance import Instance
@@ -28,6 +31,8 @@ def start(
 
     `args` are those of Triton's `initialize`. Raises ConfigError or CheckpointError with what to change.
     """
+    with suppress(OSError):  # no folder for sockets; the instance says so when it is there
+        announce(args["model_name"], os.getppid())
     require_working_numpy(np.__version__, pb_utils, environ)
     config = read_settings(args["model_config"], environ)
     placement = Placement(args["model_instance_kind"], args["model_instance_device_id"])
