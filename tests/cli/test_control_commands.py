@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.checkpoint.lora_folder import make_lora
+from tests.cli.conftest import ROOT
 from tests.noise_voice import NOISE_FOLDER
 from tests.server.clips import clip
 from tests.server_process import ADMIN_TOKEN
@@ -74,6 +76,25 @@ def test_an_adapter_from_a_folder_to_a_sentence(ask: Cli, triton_server: TritonS
     assert b"[UNKNOWN_LORA]" in gone.stderr
 
 
+def test_the_documented_way_from_a_file_to_latents_to_speech(
+    ask: Cli, triton_server: TritonServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8").split("## Encoding audio files\n")[1]
+    commands = section.split("```bash\n")[1].split("```")[0].splitlines()
+    monkeypatch.chdir(tmp_path)
+    Path("hello.wav").write_bytes(clip())
+    for command in commands:
+        program, *arguments = shlex.split(command, comments=True)
+        assert program == "voxcpm-triton"
+        options = ("--seed", "4", "--max-length", "3") if arguments[0] == "say" else ()
+        done = ask(*arguments, *options)
+        assert done.returncode == 0, done.stderr
+    same = {"url": triton_server.grpc_url, "format": "wav", "seed": 4, "max_length": 3}
+    prompt = {"prompt_audio": "hello.wav", "prompt_text": "Hello from Triton."}
+    assert Path("more.wav").read_bytes() == synthesize("And on it goes.", **prompt, **same).audio
+    assert Path("voice.wav").read_bytes() == synthesize("In another voice.", reference_audio="hello.wav", **same).audio
+
+
 def test_status_and_cancel(ask: Cli) -> None:
     assert ask("status").stdout.startswith(b"voxcpm_0_0: ready, running 0 of 64, waiting 0 of 8, pages 0 of ")
     assert json.loads(ask("status", "--json").stdout)["instances"][0]["instance"] == "voxcpm_0_0"
@@ -90,6 +111,7 @@ def test_what_fails_is_one_line(ask: Cli, tmp_path: Path) -> None:
         (("encode", tmp_path / "none.wav", "-o", out), 1, b"none.wav: No such file"),
         (("encode", tmp_path / "odd.wav", "-o", tmp_path / "latents.bin"), 1, b"end with .safetensors or .npy"),
         (("voices", "add", "--reference-latents", tmp_path / "odd.safetensors"), 1, b"not a safetensors file"),
+        (("say", "Hello.", "-o", "-", "--prompt-latents", tmp_path / "odd.safetensors"), 1, b"not a safetensors file"),
         (("voices", "add", "--reference-latents", tmp_path / "odd.npy"), os.EX_DATAERR, b"[INVALID_LATENTS]"),
         (("voices", "add"), os.EX_DATAERR, b"[CONFLICTING_INPUTS]"),
         (("voices", "remove", "nobody"), os.EX_DATAERR, b"[UNKNOWN_VOICE]"),

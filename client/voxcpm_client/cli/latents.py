@@ -53,6 +53,11 @@ def read_latents(path: Path, role: str) -> FloatArray:
     return tensors[role]
 
 
+def given_latents(path: Path | None, role: str) -> FloatArray | None:
+    """`read_latents` of an option, which may be absent."""
+    return None if path is None else read_latents(path, role)
+
+
 def _check(path: Path) -> None:
     if path.suffix not in _SUFFIXES:
         raise ValueError(f"{path}: latents are kept in files that end with {' or '.join(_SUFFIXES)}")

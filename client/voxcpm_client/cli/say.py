@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from voxcpm_client.cli.control import DEFAULT_MODEL, DEFAULT_URL, Model, Url
+from voxcpm_client.cli.latents import given_latents
 from voxcpm_client.cli.output import STANDARD_OUTPUT, format_of, write
 from voxcpm_client.cli.progress import shown, summary
 from voxcpm_client.cli.text import STANDARD_INPUT, pieces_of
@@ -40,10 +41,14 @@ def say(
     bitrate: Annotated[int | None, typer.Option(help="Of mp3 and opus, in kbit/s.")] = None,
     sample_rate: Annotated[int | None, typer.Option(help="In Hz; default: the model's own.")] = None,
     seed: Annotated[int | None, typer.Option(help="Any 64-bit integer; same seed, same speech.")] = None,
-    voice: Annotated[str | None, typer.Option(help="A registered voice, instead of the three options below.")] = None,
+    voice: Annotated[str | None, typer.Option(help="A registered voice, instead of the five options below.")] = None,
     prompt_audio: Annotated[Path | None, typer.Option(help="Speech to continue; needs --prompt-text.")] = None,
-    prompt_text: Annotated[str | None, typer.Option(help="Transcript of --prompt-audio.")] = None,
+    prompt_latents: Annotated[Path | None, typer.Option(help="Instead of --prompt-audio, from encode.")] = None,
+    prompt_text: Annotated[str | None, typer.Option(help="Transcript of the prompt.")] = None,
     reference_audio: Annotated[Path | None, typer.Option(help="A voice to imitate (VoxCPM2).")] = None,
+    reference_latents: Annotated[
+        Path | None, typer.Option(help="Instead of --reference-audio, from encode --role reference.")
+    ] = None,
     lora: Annotated[str | None, typer.Option(help="A registered adapter.")] = None,
     cfg_value: Annotated[float | None, typer.Option(help="Guidance, 0.1 to 10.")] = None,
     timesteps: Annotated[int | None, typer.Option(help="Solver steps, from 2.")] = None,
@@ -65,7 +70,9 @@ def say(
     audio_format = audio_format or (format_of(output) if output else "pcm_s16le")
     options: SpeechOptions = {
         "format": audio_format, "bitrate": bitrate, "sample_rate": sample_rate, "seed": seed, "voice": voice,
-        "prompt_audio": prompt_audio, "prompt_text": prompt_text, "reference_audio": reference_audio, "lora": lora,
+        "prompt_audio": prompt_audio, "prompt_latents": given_latents(prompt_latents, "prompt"),
+        "prompt_text": prompt_text, "reference_audio": reference_audio,
+        "reference_latents": given_latents(reference_latents, "reference"), "lora": lora,
         "cfg_value": cfg_value, "inference_timesteps": timesteps, "temperature": temperature,
         "min_length": min_length, "max_length": max_length, "length_cap": length_cap, "ignore_stop": ignore_stop,
         "normalize": normalize, "retry_badcase": retry_badcase,

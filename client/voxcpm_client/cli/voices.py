@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from voxcpm_client.cli.control import DEFAULT_MODEL, DEFAULT_URL, Model, Url, control_client
-from voxcpm_client.cli.latents import read_latents
-from voxcpm_client.types import FloatArray, Voice
+from voxcpm_client.cli.latents import given_latents
+from voxcpm_client.types import Voice
 
 voices = typer.Typer(no_args_is_help=True, help="List, add and remove the server's registered voices.")
 
@@ -41,9 +41,9 @@ def add(
             name,
             prompt_audio=prompt_audio,
             prompt_text=prompt_text,
-            prompt_latents=_latents(prompt_latents, "prompt"),
+            prompt_latents=given_latents(prompt_latents, "prompt"),
             reference_audio=reference_audio,
-            reference_latents=_latents(reference_latents, "reference"),
+            reference_latents=given_latents(reference_latents, "reference"),
         )
     print(_line(voice))
 
@@ -58,10 +58,6 @@ def remove(
     with control_client(url, model) as client:
         client.remove_voice(name)
     print(f"{name}: removed")
-
-
-def _latents(path: Path | None, role: str) -> FloatArray | None:
-    return None if path is None else read_latents(path, role)
 
 
 def _line(voice: Voice) -> str:
