@@ -42,7 +42,8 @@ class Client(ControlMethods, AsyncControlMethods):
     cannot be taken back, and another attempt would begin anew.
 
     `token` is the server's admin token, for what changes or shows other people's things (`add_voice`, `remove_voice`,
-    `register_lora`, `unregister_lora`, `queue`, `drain`); VOXCPM_ADMIN_TOKEN stands in for it.
+    `register_lora`, `unregister_lora`, `queue`, `drain`). Without it VOXCPM_ADMIN_TOKEN counts, then what this user's
+    `voxcpm-triton serve` on this machine has left for the `url`'s port.
 
     The methods for speech take the options of `SpeechOptions` by name. All raise subclasses of `VoxError`, TypeError
     for an unknown option or a text that is no str, and OSError for an audio file that cannot be read. A `url` that
@@ -157,7 +158,10 @@ class Client(ControlMethods, AsyncControlMethods):
         await self.aclose()
 
     def _calls(self) -> UnaryCalls:
-        return UnaryCalls(self._channels, self.url, self.model, self.timeout_s, self.token)
+        from voxcpm_client.control.token import find_token  # which imports from voxcpm_core; speech does without
+
+        token = self.token or find_token(self.url)
+        return UnaryCalls(self._channels, self.url, self.model, self.timeout_s, token)
 
     def _connection(self) -> Connection:
         return Connection(self._channels, self.url, self.model, self.timeout_s, self.gap_timeout_s, self.retries)

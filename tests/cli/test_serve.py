@@ -22,9 +22,9 @@ from tests.cli.conftest import COMMAND, LIMIT_S, ROOT, environment
 from tests.processes import children_by_parent
 from tests.server.clips import clip
 from tests.server_process import DOUBLE_REPOSITORY, require_installation
-from voxcpm_client import stream, synthesize
-from voxcpm_client.errors import ServerUnavailable
-from voxcpm_client.server.token import find_token
+from voxcpm_client import Client, stream, synthesize
+from voxcpm_client.control.token import find_token
+from voxcpm_client.errors import Forbidden, ServerUnavailable
 from voxcpm_core.checkpoint.load import load_config
 from voxcpm_core.checkpoint.locate import DEMO_FOLDER
 
@@ -121,6 +121,10 @@ def _assert_that_its_token_works_for_its_user(
     assert list((folder / "voices").iterdir()) != []
     done = cli("loras", "register", "anna", "--path", "low", "--url", server.grpc_url)
     assert done.stdout.startswith(b"anna: rank 4, low, "), done.stderr
+    with Client(url=server.grpc_url) as client:
+        assert client.queue() == []
+    with Client(url=server.grpc_url, token="wrong") as client, pytest.raises(Forbidden, match="VOXCPM_ADMIN_TOKEN"):
+        client.queue()
 
 
 def _assert_ends(server: Serving, ending: signal.Signals) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from voxcpm_client.server.token import find_token, left_for_the_user, new_token
+from voxcpm_client.control.token import find_token, left_for_the_user, new_token
 
 
 @pytest.fixture(autouse=True)

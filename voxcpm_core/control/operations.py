@@ -44,7 +44,8 @@ class Control:
             raise RequestError(ErrorCode.FORBIDDEN, "this operation is off: VOXCPM_ADMIN_TOKEN is not set")
         given = (token or "").encode("utf-8", "surrogatepass")
         if not hmac.compare_digest(given, wanted.encode("utf-8", "surrogateescape")):
-            raise RequestError(ErrorCode.FORBIDDEN, "this operation needs the server's admin token")
+            message = "this operation needs the server's admin token, as its field token"
+            raise RequestError(ErrorCode.FORBIDDEN, f"{message}; the client takes it from VOXCPM_ADMIN_TOKEN")
 
 
 def _info(request: ControlRequest, instances: Sequence[Instance]) -> Answer:

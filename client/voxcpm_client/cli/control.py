@@ -12,7 +12,6 @@ import typer
 
 from voxcpm_client.cli.latents import write_latents
 from voxcpm_client.client import Client
-from voxcpm_client.server.token import find_token
 
 Url = Annotated[str, typer.Option(help="gRPC address of the server, host:port.")]
 Model = Annotated[str, typer.Option(help="Name of the speech model.")]
@@ -25,18 +24,13 @@ class Role(str, Enum):
     REFERENCE = "reference"
 
 
-def control_client(url: str, model: str) -> Client:
-    """With the token of VOXCPM_ADMIN_TOKEN, or the one that `serve` left on this machine."""
-    return Client(url=url, model=model, token=find_token(url))
-
-
 def status(
     url: Url = DEFAULT_URL,
     model: Model = DEFAULT_MODEL,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
 ) -> None:
     """Show how full each engine is."""
-    with control_client(url, model) as client:
+    with Client(url=url, model=model) as client:
         answer = client.status()
     if as_json:
         print(json.dumps(answer, indent=1))
@@ -55,7 +49,7 @@ def cancel(
     model: Model = DEFAULT_MODEL,
 ) -> None:
     """End all requests of that id, wherever they run or wait inside the model."""
-    with control_client(url, model) as client:
+    with Client(url=url, model=model) as client:
         print(f"cancelled: {client.cancel(request_id)}")
 
 
@@ -67,7 +61,7 @@ def drain(
     model: Model = DEFAULT_MODEL,
 ) -> None:
     """Have the engines take no more requests, and wait until those that they have are finished."""
-    with control_client(url, model) as client:
+    with Client(url=url, model=model) as client:
         num_open = client.drain(deadline_ms)
         print(f"open: {num_open}", flush=True)
         while num_open:
@@ -85,6 +79,6 @@ def encode(
     model: Model = DEFAULT_MODEL,
 ) -> None:
     """Turn an audio file into the latents that stand for it."""
-    with control_client(url, model) as client:
+    with Client(url=url, model=model) as client:
         latents = write_latents(output, role.value, lambda: client.encode(file, role.value))
     print(f"{output}: {latents.shape[0]} frames of {latents.shape[1]} values, as {role.value}")

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from voxcpm_client.cli.control import DEFAULT_MODEL, DEFAULT_URL, Model, Url, control_client
+from voxcpm_client.cli.control import DEFAULT_MODEL, DEFAULT_URL, Model, Url
+from voxcpm_client.client import Client
 from voxcpm_client.types import Lora
 
 loras = typer.Typer(no_args_is_help=True, help="List, register and unregister the server's adapters.")
@@ -15,7 +16,7 @@ loras = typer.Typer(no_args_is_help=True, help="List, register and unregister th
 @loras.command("list")
 def list_loras(url: Url = DEFAULT_URL, model: Model = DEFAULT_MODEL) -> None:
     """One adapter a line."""
-    with control_client(url, model) as client:
+    with Client(url=url, model=model) as client:
         for lora in client.loras():
             print(_line(lora))
 
@@ -30,7 +31,7 @@ def register(
     model: Model = DEFAULT_MODEL,
 ) -> None:
     """Register a LoRA adapter for say --lora."""
-    with control_client(url, model) as client:
+    with Client(url=url, model=model) as client:
         print(_line(client.register_lora(name, path, uri=uri, sha256=sha256)))
 
 
@@ -41,7 +42,7 @@ def unregister(
     model: Model = DEFAULT_MODEL,
 ) -> None:
     """Forget an adapter's name; streams that have begun with it go on."""
-    with control_client(url, model) as client:
+    with Client(url=url, model=model) as client:
         client.unregister_lora(name)
     print(f"{name}: unregistered")
 

@@ -13,9 +13,8 @@ from typing import Annotated
 
 import typer
 
-from voxcpm_client.control.requests import TOKEN_VARIABLE
+from voxcpm_client.control.token import TOKEN_VARIABLE, left_for_the_user, new_token
 from voxcpm_client.server import TritonServer, find_repository
-from voxcpm_client.server.token import left_for_the_user, new_token
 
 DEMO_NOTE = "the demo checkpoint: a small English voice of 16 kHz that this package ships"
 _INTERRUPTED = 130  # the exit status of a shell's command that Ctrl-C ended

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from voxcpm_client.cli.control import DEFAULT_MODEL, DEFAULT_URL, Model, Url, control_client
+from voxcpm_client.cli.control import DEFAULT_MODEL, DEFAULT_URL, Model, Url
 from voxcpm_client.cli.latents import given_latents
+from voxcpm_client.client import Client
 from voxcpm_client.types import Voice
 
 voices = typer.Typer(no_args_is_help=True, help="List, add and remove the server's registered voices.")
@@ -17,7 +18,7 @@ voices = typer.Typer(no_args_is_help=True, help="List, add and remove the server
 @voices.command("list")
 def list_voices(url: Url = DEFAULT_URL, model: Model = DEFAULT_MODEL) -> None:
     """One voice a line."""
-    with control_client(url, model) as client:
+    with Client(url=url, model=model) as client:
         for voice in client.voices():
             print(_line(voice))
 
@@ -36,7 +37,7 @@ def add(
     model: Model = DEFAULT_MODEL,
 ) -> None:
     """Register a voice for say --voice: a prompt with its transcript, a reference, or both."""
-    with control_client(url, model) as client:
+    with Client(url=url, model=model) as client:
         voice = client.add_voice(
             name,
             prompt_audio=prompt_audio,
@@ -55,7 +56,7 @@ def remove(
     model: Model = DEFAULT_MODEL,
 ) -> None:
     """Remove a voice; streams that have begun with it go on."""
-    with control_client(url, model) as client:
+    with Client(url=url, model=model) as client:
         client.remove_voice(name)
     print(f"{name}: removed")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -17,13 +16,12 @@ from voxcpm_client.request import add_audio, add_text, audio_bytes
 from voxcpm_client.types import AudioFile, FloatArray, Lora, Voice
 
 CONTROL_MODEL, ENCODE_MODEL = "voxcpm_control", "voxcpm_encode"
-TOKEN_VARIABLE = "VOXCPM_ADMIN_TOKEN"
 
 
 def control_request(op: str, model: str, token: str | None, values: Mapping[str, Any]) -> service_pb2.ModelInferRequest:
     """`values` are the fields of the operation; None counts as not given, but for `model`: there it is every model."""
     given = {name: value for name, value in values.items() if value is not None or name == "model"}
-    known = {"model": model, "token": token or os.environ.get(TOKEN_VARIABLE)}
+    known = {"model": model, "token": token}
     body = {"op": op, **{name: value for name, value in known.items() if value is not None}, **given}
     request = service_pb2.ModelInferRequest(model_name=CONTROL_MODEL)
     add_text(request, "request", json.dumps(body))

@@ -1,4 +1,4 @@
-"""The admin token of a server that this user started on this machine, for the user's own command line."""
+"""The admin token of a server that this user started on this machine, for the user's own programs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from voxcpm_client.control.requests import TOKEN_VARIABLE
 from voxcpm_core.local.folder import user_folder
 
+TOKEN_VARIABLE = "VOXCPM_ADMIN_TOKEN"
 _HERE = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
