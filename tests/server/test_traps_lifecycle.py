@@ -17,6 +17,9 @@ from tests.server.streams import LONG, GrpcStream, same_sound
 from tests.server.wire import GrpcCall, call, generate
 from tests.server_process import make_server, require_installation
 from tests.soak.processes import shared_memory_kib
+from voxcpm_client import Client
+from voxcpm_client.cli.exit_status import exit_status
+from voxcpm_client.errors import InvalidParameter, NotReady, UnknownModel, VoxError
 from voxcpm_client.server import TritonServer, find_repository
 
 pytestmark = pytest.mark.server
@@ -47,6 +50,39 @@ def test_unload_lets_a_stream_end(start_server: Callable[..., TritonServer]):
     assert_complete(stream)
     wait_until(lambda: not family(server), 10)
     assert shared_memory_kib(SHM_PREFIX) == of_others_kib
+
+
+def test_while_a_model_is_unloaded_it_is_not_ready_and_a_wrong_name_is_unknown(
+    start_server: Callable[..., TritonServer]
+):
+    loaded = ("--load-model=voxcpm", "--load-model=voxcpm_blocking", "--load-model=voxcpm_control")
+    server = start_server(repository=find_repository(), arguments=("--model-control-mode=explicit", *loaded))
+
+    def answered() -> str:
+        """By `voxcpm_blocking`: an error, or nothing."""
+        said = {"target_text": "Hello.", "max_length": 1, "encoding": "base64", "model": "voxcpm"}
+        return str(generate(server, said, "voxcpm_blocking")[1].get("error", ""))
+
+    def status_of(refused: type[VoxError], model: str) -> int:
+        with pytest.raises(refused) as caught:
+            Client(url=server.grpc_url, model=model, retries=0).synthesize("Hello.")
+        assert type(caught.value) is refused
+        return exit_status(caught.value)
+
+    with Client(url=server.grpc_url) as client:
+        assert answered() == ""
+        assert post(server, "/v2/repository/models/voxcpm/unload") == 200
+        assert status_of(NotReady, "voxcpm") == os.EX_TEMPFAIL
+        assert status_of(UnknownModel, "voxcmp") == os.EX_CONFIG
+        wait_until(lambda: "[NOT_READY]" in answered(), 30)  # Triton tells the instance with the engine late
+        wait_until(lambda: "worker" not in {each.role for each in family(server)}, 30)
+        wait_until(lambda: "no engine can be reached with model 'voxcpm', retry after" in answered(), 10)
+        with pytest.raises(NotReady, match="no engine can be reached"):
+            client.status()
+        with pytest.raises(InvalidParameter, match="no engine is called 'voxcmp'"):
+            client.control("status", model="voxcmp")
+        assert post(server, "/v2/repository/models/voxcpm/load") == 200
+        assert answered() == ""
 
 
 def test_sigterm_lets_a_stream_end(start_server: Callable[..., TritonServer]):
