@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.serving.fake_engine import FakeEngine
+from tests.serving.fake_metrics import FakeMetrics
 from tests.serving.fake_triton import FakeBackend, FakeSender
 from tests.serving.served import GENEROUS_S, MODEL, speech
 from voxcpm_core.config.engine import EngineConfig
@@ -52,7 +53,8 @@ class Loaded:
         **settings: Any,
     ) -> None:
         self.engine = EncodingEngine(model, tokenizer, EngineConfig(model="fake", **settings), step_s)
-        self.backend = FakeBackend()
+        self.metrics = FakeMetrics()
+        self.backend = FakeBackend(self.metrics)
         alone = InstancePlace(name.model, name.version, name.instance, "KIND_CPU 0", index=0, count=1)
         self.instance = Instance(name, alone, self.engine, self.backend)
         self.client = connect_instances(name.model, os.getppid(), GENEROUS_S)[0]
@@ -71,6 +73,13 @@ class Loaded:
         assert request.sender.final.wait(GENEROUS_S)
         assert request.sender.violations == []
         return request.sender
+
+    def forget(self) -> None:
+        """What the stand-ins remember of requests, which is more than an instance does."""
+        self.engine.submitted.clear()
+        self.backend.Logger.lines.clear()
+        for observed in self.metrics.observed.values():
+            observed.clear()
 
     def close(self) -> None:
         self.client.close()

@@ -241,7 +241,7 @@ def rounds(loaded: Loaded, client: LocalClient, count: int) -> None:
         client.ask("add_voice", name="round", reference_latents=FRAMES.tobytes())
         sender = loaded.say(voice=text("round"))
         client.ask("remove_voice", name="round")
-        loaded.engine.submitted.clear()
+        loaded.forget()
         assert sender.errors == []
         audio = [chunk["audio"] for chunk in sender.chunks]
         first = first or audio
