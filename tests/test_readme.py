@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 import soundfile
 
-from tests.server_process import ADMIN_TOKEN, require_installation
+from tests.served_command import SERVE, run_as_user, served
+from tests.server_process import ADMIN_TOKEN
 
 README = Path(__file__).parent.parent / "README.md"
 NOT_RUN = "not run here"
-SERVE = "voxcpm-triton serve "
-LIMIT_S = 120
-FREE_PORTS = "--http-port 0 --grpc-port 0 --metrics-port 0"
 
 
 def blocks(language: str) -> list[str]:
@@ -64,31 +60,10 @@ def test_commands(triton_server, tmp_path):
 
 @pytest.mark.server
 def test_the_first_command_serves_and_keeps_voices(tmp_path):
-    require_installation(dict(os.environ))
-    command = blocks("bash")[0].splitlines()[0].replace(SERVE, f"{SERVE}{FREE_PORTS} ")
-    program, *arguments = shlex.split(command, comments=True)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("VOXCPM_")}
-    server = subprocess.Popen(
-        [Path(sys.executable).parent / program, *arguments], cwd=tmp_path, env=environment,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    watchdog = threading.Timer(LIMIT_S, server.kill)
-    watchdog.start()
-    try:
-        url = next(found[1] for line in server.stderr if (found := re.search(r"ready: gRPC (\S+), HTTP", line)))
-        said = f"voxcpm-triton say Hello. --url {url} -o hello.wav"
-        added = f"voxcpm-triton voices add anna --url {url} --reference-audio hello.wav"
-        scripts = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        subprocess.run(
-            ["bash", "-euc", f"{said}; {added}"], cwd=tmp_path, env=environment | {"PATH": scripts}, check=True,
-            timeout=LIMIT_S,
-        )  # fmt: skip
-        assert len(list((tmp_path / "voices").glob("*/voice.json"))) == 1
-    finally:
-        watchdog.cancel()
-        server.terminate()
-        server.communicate()
-    assert server.returncode == 0
+    with served(blocks("bash")[0].splitlines()[0], tmp_path) as (url, _):
+        run_as_user(f"voxcpm-triton say Hello. --url {url} -o hello.wav", tmp_path)
+        run_as_user(f"voxcpm-triton voices add anna --url {url} --reference-audio hello.wav", tmp_path)
+    assert len(list((tmp_path / "voices").glob("*/voice.json"))) == 1
 
 
 @pytest.mark.server
