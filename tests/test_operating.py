@@ -12,11 +12,27 @@ ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 
 
+def section(heading: str) -> str:
+    return TEXT.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+
+
 def rows(heading: str) -> list[list[str]]:
     """Cells of the first table under a heading, without its head."""
-    section = TEXT.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
+    lines = [line for line in section(heading).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def anchor(heading: str) -> str:
+    """As GitHub makes it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_the_table_of_contents():
+    contents, _, rest = TEXT.partition("\n## ")
+    linked = re.findall(r"\]\(#([^)]+)\)", contents)
+    assert sorted(linked) == sorted(map(anchor, re.findall(r"^## (.+)$", TEXT, re.M)))
+    headings = {anchor(each) for each in re.findall(r"^##+ (.+)$", TEXT, re.M)}
+    assert set(re.findall(r"\]\(#([^)]+)\)", rest)) <= headings
 
 
 def test_settings():

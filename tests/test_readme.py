@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import soundfile
 
+from tests.served_command import SERVE, run_as_user, served
 from tests.server_process import ADMIN_TOKEN
 
 README = Path(__file__).parent.parent / "README.md"
@@ -43,7 +44,9 @@ def test_readme_is_short_and_its_blocks_are_found():
 
 @pytest.mark.server
 def test_commands(triton_server, tmp_path):
-    commands = localised(blocks("bash")[0], triton_server)
+    serve, *lines = localised(blocks("bash")[0], triton_server).splitlines()
+    assert serve.startswith(SERVE)
+    commands = "\n".join(lines)
     for command in ("say", "bench", "voices add"):
         commands = commands.replace(
             f"voxcpm-triton {command}", f"voxcpm-triton {command} --url {triton_server.grpc_url}"
@@ -53,6 +56,14 @@ def test_commands(triton_server, tmp_path):
     assert (tmp_path / "hello.pcm").stat().st_size > 0
     for name in ("hello.wav", "more.mp3", "voice.wav", "anna.wav", "text.wav"):
         assert soundfile.info(tmp_path / name).samplerate == 48000
+
+
+@pytest.mark.server
+def test_the_first_command_serves_and_keeps_voices(tmp_path):
+    with served(blocks("bash")[0].splitlines()[0], tmp_path) as (url, _):
+        run_as_user(f"voxcpm-triton say Hello. --url {url} -o hello.wav", tmp_path)
+        run_as_user(f"voxcpm-triton voices add anna --url {url} --reference-audio hello.wav", tmp_path)
+    assert len(list((tmp_path / "voices").glob("*/voice.json"))) == 1
 
 
 @pytest.mark.server

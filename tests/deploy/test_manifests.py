@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from tests.deploy import manifests
 from tests.deploy.manifests import DEPLOY, ROOT
+from tests.test_operating import rows, section
 from voxcpm_core.config import EngineConfig
 from voxcpm_core.control.settings import ControlConfig
 from voxcpm_core.metrics import catalog
@@ -165,3 +168,37 @@ def test_the_autoscaler_reads_what_the_adapter_gives_and_acts_before_the_slots_a
     assert {rule["seriesQuery"].partition("{")[0] for rule in values["rules"]["custom"]} == set(metrics)
     environment = {each["name"]: each.get("value") for each in manifests.container()["env"]}
     assert int(metrics[catalog.OPEN.name]["averageValue"]) < int(environment["VOXCPM_MAX_RUNNING"])
+
+
+def test_what_names_the_folder_is_listed():
+    listed = [re.fullmatch(r"`([^`]+)`: `([^`]+)`", where) for _, where in rows("Another name")]
+    places = {(each[1], each[2]) for each in listed if each is not None}
+    assert len(places) == len(listed)
+    for name, text in places:
+        assert text in (ROOT / name).read_text(encoding="utf-8"), (name, text)
+    written = re.compile(r'/models/voxcpm\b|model="voxcpm"|model_name: "voxcpm"')
+    configs = (ROOT / "model_repository").rglob("config.pbtxt")
+    files = [each for each in [*DEPLOY.rglob("*"), ROOT / "Dockerfile", *configs] if each.is_file()]
+    naming = {str(each.relative_to(ROOT)) for each in files if written.search(each.read_text(encoding="utf-8"))}
+    assert naming == {name for name, _ in places}
+
+
+def test_the_documented_overlay_for_adapters():
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", section("Kubernetes"), re.M | re.S)
+    (patch,) = yaml.safe_load(text)["patches"]
+    deployment = copy.deepcopy(manifests.one(patch["target"]["kind"]))
+    assert deployment["metadata"]["name"] == patch["target"]["name"]
+    added = {}
+    for each in yaml.safe_load(patch["patch"]):
+        *steps, end = each["path"].split("/")[1:]
+        assert (each["op"], end) == ("add", "-")
+        place = deployment
+        for step in steps:
+            place = place[int(step) if isinstance(place, list) else step]
+        place.append(each["value"])
+        added[steps[-1]] = each["value"]
+    kubernetes_validate.validate(deployment, NEWEST, strict=True)
+    assert added["env"]["name"] == "VOXCPM_LORA_ROOT"
+    assert added["env"]["value"] == added["volumeMounts"]["mountPath"]
+    assert added["volumeMounts"]["name"] == added["volumes"]["name"]
+    assert not added["volumeMounts"].get("readOnly"), "names are kept there"

@@ -60,7 +60,10 @@ def test_the_deployment_s_arguments_and_no_metrics(server: TritonServer):
     with grpcclient.InferenceServerClient(server.grpc_url) as client:
         with pytest.raises(InferenceServerException):
             client.get_model_repository_index()
-        assert client.get_model_repository_index(headers={"triton-grpc-protocol-admin-key": KEY}).models
+        allowed = {"triton-grpc-protocol-admin-key": KEY}
+        assert client.get_model_repository_index(headers=allowed).models
+        with pytest.raises(InferenceServerException, match="explicit model load / unload is not allowed"):
+            client.load_model("voxcpm", headers=allowed)
     host, port = server.metrics_url.split(":")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))
