@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from demo_voice.errors_of_words import total
 from demo_voice.flite import SAMPLE_RATE_HZ
@@ -36,6 +39,7 @@ NUM_OF_THE_GIANT = 4
 MAX_WORD_ERROR_RATE = 0.15  # of random weights it is about 1
 F0_HZ, GIANT_F0_HZ = 102.0, 73.7  # medians of what flite says as rms and as the giant
 MAX_F0_ERROR = 0.08
+MAX_FOLLOWING_ERROR = 0.15  # the references are a quarter apart
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +52,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
         yield server
 
 
-def say_all(server: TritonServer, texts: Sequence[str], lora: str | None = None) -> list[Speech]:
+def say_all(server: TritonServer, texts: Sequence[str], **options: Any) -> list[Speech]:
     with Client(url=server.grpc_url) as client, ThreadPoolExecutor(len(texts)) as threads:
-        return list(threads.map(lambda text: client.synthesize(text, seed=1, lora=lora), texts))
+        return list(threads.map(lambda text: client.synthesize(text, seed=1, **options), texts))
 
 
 def assert_understood(speeches: Sequence[Speech], texts: Sequence[str]) -> None:
@@ -69,6 +73,20 @@ def test_ten_sentences_are_understood(server: TritonServer) -> None:
     assert {speech.finish_reason for speech in speeches} == {"stop"}
     assert f0_hz(speeches) == pytest.approx(F0_HZ, rel=MAX_F0_ERROR)
     assert_understood(speeches, SENTENCES)
+
+
+def test_the_pitch_follows_the_reference(server: TritonServer) -> None:
+    """References are the demo's own voice, played slower or faster."""
+    spoken = np.concatenate([np.frombuffer(speech.audio, "<i2") for speech in say_all(server, SENTENCES[:2])])
+    followed = []
+    for speed in (0.8, 1.0, 1.25):
+        reference = np.interp(np.arange(0, len(spoken), speed), np.arange(len(spoken)), spoken).astype("<i2")
+        file = io.BytesIO()
+        soundfile.write(file, reference, SAMPLE_RATE_HZ, format="WAV")
+        speeches = say_all(server, SENTENCES[2:5], reference_audio=file.getvalue())
+        assert f0_hz(speeches) == pytest.approx(median_f0_hz(reference, SAMPLE_RATE_HZ), rel=MAX_FOLLOWING_ERROR)
+        followed.append(f0_hz(speeches))
+    assert followed == sorted(followed)
 
 
 def test_the_example_adapter_speaks_with_its_own_voice(server: TritonServer) -> None:

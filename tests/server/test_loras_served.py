@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,16 +13,18 @@ import tritonclient.grpc as grpcclient
 
 from tests.checkpoint.lora_folder import make_lora
 from tests.noise_voice import NOISE_FOLDER
+from tests.server.instance import Instance
 from tests.server.wire import GrpcCall, infer_input
 from tests.server_process import ADMIN_TOKEN
 from voxcpm_client import Client, errors
-from voxcpm_client.server import TritonServer
+from voxcpm_client.server import TritonServer, find_repository
 from voxcpm_core.checkpoint.load import load_config
 
 pytestmark = pytest.mark.server
 
 ROUNDING = 3  # levels of 16 bits, between batches of different sizes
 SAID = {"seed": 5, "max_length": 3, "inference_timesteps": 2}
+NUM_PATCHES, MOST_JOINING = 60, 60
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +72,27 @@ def test_requests_with_different_adapters_and_without_speak_at_once(
     assert_same(answer.as_numpy("audio")[0], alone[2])
     for path in ("one", "two"):
         client.unregister_lora(f"the {path}")
+
+
+def test_eight_adapters_share_each_launch(start_server: Callable[..., TritonServer], tmp_path: Path):
+    names = [f"adapter {number}" for number in range(8)]
+    for seed, name in enumerate(names):
+        make_lora(tmp_path / "loras" / name, load_config(NOISE_FOLDER), alpha=2, seed=seed)
+    settings = {"VOXCPM_LORA_ROOT": str(tmp_path / "loras"), "VOXCPM_MAX_LORAS": "8"}
+    server = start_server(repository=find_repository(), VOXCPM_ADMIN_TOKEN=ADMIN_TOKEN, **settings)
+    with Instance(server) as instance, Client(url=server.grpc_url, token=ADMIN_TOKEN) as client:
+        for name in names:
+            client.register_lora(name, name)
+        whole = SAID | {"max_length": NUM_PATCHES, "ignore_stop": True, "length_cap": False}
+        calls = [GrpcCall(server, {"target_text": "Hello there.", "lora": name, **whole}) for name in names]
+        before = instance.status()
+        said = [call.finish() for call in calls]
+        after = instance.status()
+    assert [each.errors for each in said] == [[]] * 8
+    assert len({each.audio for each in said}) == 8, "each has its own"
+    num_steps = after["num_steps"] - before["num_steps"]
+    assert num_steps <= NUM_PATCHES + MOST_JOINING, "one after another they take eight times as many"
+    assert after["num_dit_calls"] - before["num_dit_calls"] == num_steps, "two timesteps are one evaluation, of all"
 
 
 def test_an_unregistered_name_is_unknown_and_its_stream_goes_on(client: Client, lora_root: Path):
