@@ -16,7 +16,7 @@ COMPUTING := $(addprefix tests/,audio chain checkpoint config demo_voice engine 
 # machine, each with a server of its own. The longest come first, so that all end together.
 ASKING := tests/test_readme.py $(addprefix tests/,worker cli) $(wildcard tests/server/test_*_served.py) \
   $(patsubst %,tests/server/test_%.py,traps_lifecycle reloads several_models gate_queue gate_opens cancel_phases crowd \
-    cancel_random triton_server bad_requests loading traps_protocol installation log ports) \
+    cancel_random triton_server small_shared_memory bad_requests loading traps_protocol installation log ports) \
   $(addprefix tests/,api fuzz deploy client benchmarks serving control children doors local soak tracing test_operating.py \
     test_prepare.py test_traps.py test_triton_crashes.py)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.mounts import run_with_tmpfs
 from tests.voices.conftest import MODEL, latents, open_store, voice
 from voxcpm_core.errors import ErrorCode, RequestError
 from voxcpm_core.shared_folder import file_name
@@ -228,15 +229,7 @@ print(open_store(folder).get("first").record.kind)
 def test_a_disk_that_is_really_full_and_one_that_is_read_only(tmp_path: Path):
     disk = tmp_path / "disk"
     disk.mkdir()
-    command = 'mount -t tmpfs -o size=256k tmpfs "$1" && exec "$2" -c "$3" "$1"'
-    alone = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
-    probe = [*alone, "sh", "-c", 'mount -t tmpfs -o size=256k tmpfs "$1"', "sh", str(disk)]
-    if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True).returncode:
-        pytest.skip("no mount namespaces here (unshare --mount)")
-    done = subprocess.run(
-        [*alone, "sh", "-c", command, "sh", str(disk), sys.executable, FULL_DISK], capture_output=True, text=True,
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'client'}"},
-    )
+    done = run_with_tmpfs(disk, "256k", FULL_DISK, str(disk))
     assert done.returncode == 0, done.stderr
     refused = "INTERNAL the file system refused the voice 'large': No space left on device"
     read_only = [refused.replace("large", name).replace("No space left on device", "Read-only file system")
