@@ -232,6 +232,8 @@ def test_a_wrong_name_is_no_reason_to_try_again_and_a_model_that_is_not_there_no
     assert refusals("voxcpm") == [not_ready] * 3, "before any model was begun to load no name is known to be wrong"
     loaded = fleet.load()
     assert refusals("voxcmp") == ["[INVALID_PARAMETER] request r1: model: no engine is called 'voxcmp'"] * 3
+    half = control.refused("status", model="\ud83d").message  # of a pair of surrogates, as JSON may have it
+    assert half == r"[INVALID_PARAMETER] request r1: model: no engine is called '\ud83d'"
     loaded.close()
     assert refusals("voxcpm") == [not_ready] * 3
 

@@ -16,8 +16,8 @@ _OTHERS = 0o077
 
 
 def digest(name: str) -> str:
-    """A model's or an instance's name as part of a file name: short, and of any characters."""
-    return hashlib.sha256(name.encode()).hexdigest()[:16]
+    """A model's or an instance's name as part of a file name: short, and of any characters, also half of a pair."""
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 @contextmanager
