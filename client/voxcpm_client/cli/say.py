@@ -77,18 +77,26 @@ def say(
         "min_length": min_length, "max_length": max_length, "length_cap": length_cap, "ignore_stop": ignore_stop,
         "normalize": normalize, "retry_badcase": retry_badcase,
     }  # fmt: skip
-    in_sentences = text is None or text == STANDARD_INPUT
     with Client(url=url, model=model, timeout_s=timeout_s) as client:
-        if in_sentences:
-            stream = client.stream_text(pieces_of(file or STANDARD_INPUT), **options)
-        else:
-            stream = client.stream(text or "", **options)
-        try:
-            with closing(stream):
-                print(_say(stream, output, also_play, audio_format), file=sys.stderr)
-        except TooLarge as error:
-            hint = "" if in_sentences else "; --file says a long text sentence by sentence"
-            raise TooLarge(f"{error}{hint}") from None
+        print(_say_text(client, text, file, options, output, also_play, audio_format), file=sys.stderr)
+
+
+def _say_text(
+    client: Client, text: str | None, file: Path | None, options: SpeechOptions, output: str | None, also_play: bool,
+    audio_format: str,
+) -> str:  # fmt: skip
+    """In one piece, or sentence by sentence; returns what to tell about it."""
+    in_sentences = text is None or text == STANDARD_INPUT
+    if in_sentences:
+        stream = client.stream_text(pieces_of(file or STANDARD_INPUT), **options)
+    else:
+        stream = client.stream(text or "", **options)
+    try:
+        with closing(stream):
+            return _say(stream, output, also_play, audio_format)
+    except TooLarge as error:
+        hint = "" if in_sentences else "; --file says a long text sentence by sentence"
+        raise TooLarge(f"{error}{hint}") from None
 
 
 def _say(stream: Generator[Chunk, None, None], output: str | None, also_play: bool, audio_format: str) -> str:
